@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_token_files(work, NUM_POOLS)
-        config = RankerConfig(similarity_start="both")
+        config = RankerConfig()
         save_ranker(work / "checkpoint", config, Ranker(config).state_dict())
         job = score_job(
             work, MCDropout.Config(num_passes=NUM_PASSES), precision="fp32", pools_per_shard=POOLS_PER_SHARD

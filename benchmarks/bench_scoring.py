@@ -80,7 +80,7 @@ def _compare_passes(work: Path) -> None:
 
 def _compare(work: Path, num_pools: int, threads: int) -> None:
     write_token_files(work, num_pools)
-    config = RankerConfig(similarity_start="both")
+    config = RankerConfig()
     save_ranker(work / "checkpoint", config, Ranker(config).state_dict())
     pairs, _ = text_pairs(first_pools(num_pools))
     ours = _one_thread if threads == 1 else _through_ray

@@ -100,7 +100,7 @@ def _write_inputs(work: Path, size: Size) -> None:
 
 def _ranker(work: Path) -> RankerConfig:
     encoder = TransformerEncoder.Config(backbone=str(work / "backbone"), budget=BUDGET)
-    return RankerConfig(encoder=encoder, similarity_start="none")
+    return RankerConfig(encoder=encoder)
 
 
 def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:

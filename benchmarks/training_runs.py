@@ -20,7 +20,7 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_path
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import save_ranker
-from icalib.models.config import RankerConfig, SimilarityOf
+from icalib.models.config import RankerConfig
 from icalib.models.precision import Precision
 from icalib.training.answers import TrainJob
 from icalib.training.local_engine import LocalEngine
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 SETTINGS = TrainingSettings(epochs=1)
 
 
-def training_job(tokens: Path, precision: Precision, similarity_start: SimilarityOf = "separate") -> TrainJob:
+def training_job(tokens: Path, precision: Precision) -> TrainJob:
     """All training pools of the token files; validation with one pool, so that the loop is all that counts."""
     return TrainJob(
-        ranker=RankerConfig(similarity_start=similarity_start),
+        ranker=RankerConfig(),
         loss=BinaryCrossEntropy.Config(),
         training=SETTINGS.model_copy(update={"precision": precision}),
         selection=Selection(labelled_fraction=1.0, limit={"validation": 1}),
@@ -48,11 +48,6 @@ def training_job(tokens: Path, precision: Precision, similarity_start: Similarit
 def ray_and_deepspeed(job: TrainJob, threads: int | None = None) -> float:
     """The loop as a worker of Ray Train runs it, by default on all cores; Ray is started for it and stopped after."""
     return in_fresh_process(_ray_and_deepspeed, job.model_dump_json(), threads)
-
-
-def preparing(job: TrainJob) -> float:
-    """Seconds before the first update in a process that has started: weights, similarities, the fitted start."""
-    return in_fresh_process(_preparing, job.model_dump_json())
 
 
 def bare_loop(job: TrainJob, threads: int | None = None) -> float:
@@ -85,13 +80,6 @@ def _ray_and_deepspeed(job: str, threads: int | None) -> float:
     finally:
         session.stop()
     return result["examples"] / result["seconds"]
-
-
-def _preparing(job: str) -> float:
-    torch.set_num_threads(num_cores())
-    started = time.perf_counter()
-    TrainJob.model_validate_json(job).prepare(torch.device("cpu"))
-    return time.perf_counter() - started
 
 
 def _bare_loop(fields: str, threads: int | None) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from icalib.models.precision import Precision
 from icalib.models.ranker import load_for_scoring
 from icalib.parts.folds import Fold
 from icalib.parts.intent import LoadedIntent, chosen_intents
-from icalib.parts.similarity import LoadedSimilarity
+from icalib.parts.similarity import LoadedSimilarity, num_passes
 from icalib.scoring.column import Columns, column_table
 from icalib.scoring.cross import ScoringContext, cross_columns, predict_intents
 from icalib.scoring.gain import IntentChoice
@@ -149,6 +150,15 @@ def load_part(
         return LoadedIntent.load(folder, precision, device, has_variance=estimator.needs != "nothing")
     ranker = load_for_scoring(folder, precision, device)
     return ScoringContext(ranker, ranker.layout, estimator.build(), device, precision, max_tokens, choice)
+
+
+def with_estimator(part: LoadedPart, estimator: AbstractEstimator.Config) -> LoadedPart:
+    """Return the same part, for another estimator to read."""
+    if isinstance(part, LoadedSimilarity):
+        return replace(part, num_passes=num_passes(estimator))
+    if isinstance(part, LoadedIntent):
+        return replace(part, has_variance=estimator.needs != "nothing")
+    return replace(part, estimator=estimator.build())
 
 
 _loaded: dict[tuple[Any, ...], LoadedPart] = {}

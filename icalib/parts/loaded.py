@@ -19,7 +19,7 @@ from icalib.models.dual_encoder import DualEncoder, pool_cosines
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
 from icalib.parts.intent import LoadedIntent
-from icalib.parts.job import ORDER, LoadedPart, PartName, load_part, part_columns
+from icalib.parts.job import ORDER, LoadedPart, PartName, load_part, part_columns, with_estimator
 from icalib.parts.similarity import LoadedSimilarity
 from icalib.parts.sum import PARTS_FILE, SumOfParts, sum_scores
 from icalib.scoring.column import column_table
@@ -130,13 +130,16 @@ class LoadedMembers:
     ) -> LoadedMembers:
         """Load the members' folders, each with parts.json and a checkpoint for each part that is used."""
         sums: list[LoadedSum] = []
+        loaded: dict[Path, LoadedPart] = {}  # two members may read one model
         for folder, estimator in members:
             fitted = SumOfParts.load(folder / PARTS_FILE)
-            parts: dict[PartName, LoadedPart] = {
-                name: load_part(name, folder / name, estimator, precision, max_tokens, intent_choice, device)
-                for name in ORDER
-                if (folder / name).is_dir()
-            }
+            parts: dict[PartName, LoadedPart] = {}
+            for name in ORDER:
+                path = folder / name
+                if path not in loaded and path.is_dir():
+                    loaded[path] = load_part(name, path, estimator, precision, max_tokens, intent_choice, device)
+                if path in loaded:
+                    parts[name] = with_estimator(loaded[path], estimator)
             sums.append(LoadedSum(fitted, parts, estimator.build(), intent_choice, with_intents))
         return cls(tuple(sums), member_encoder(members[0][0]), device)
 

@@ -251,8 +251,7 @@ class LoadedSimilarity:
         model = DualEncoder.load(folder).to(device).eval()
         if resolve_precision(precision, device) == "bf16":
             round_linear_layers(model.encoder)
-        passes = estimator.num_passes if isinstance(estimator, MCDropout.Config) else None
-        return cls(model, model.layout, device, precision, passes)
+        return cls(model, model.layout, device, precision, num_passes(estimator))
 
     def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:
         """Return the cosines of pools; they are the same in both views."""
@@ -261,3 +260,8 @@ class LoadedSimilarity:
             self.model.encoder, self.layout, pools, self.device, precision=self.precision, dropout_seeds=seeds
         )
         return {"plain": Column(mean_SN, np.zeros_like(mean_SN))}
+
+
+def num_passes(estimator: AbstractEstimator.Config) -> int | None:
+    """Return the number of passes with dropout that an estimator asks of the bi-encoder; None: one without."""
+    return estimator.num_passes if isinstance(estimator, MCDropout.Config) else None

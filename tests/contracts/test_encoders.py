@@ -11,7 +11,6 @@ from helpers.discovery import default_config, discovered
 from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
 
-from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy

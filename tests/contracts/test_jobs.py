@@ -25,8 +25,11 @@ from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.parts.folds import Fold
+from icalib.parts.intent import Intent, IntentJob
 from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import Similarity, SimilarityJob
+from icalib.parts.sum import FitJob, OffsetJob, SumJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
@@ -90,6 +93,19 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             validation_tokens=tokens,
             seed=1,
         ),
+        IntentJob(
+            settings=Intent(),
+            backbone=backbone,
+            budget=BUDGET,
+            selection=SELECTION,
+            num_intents=2,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+            precision="fp32",
+        ),
+        FitJob(columns={"similarity": data, "cross": tokens}, estimator=MCDropout.Config(), view="plain"),
+        SumJob(columns={"similarity": data, "cross": tokens}, estimator=MCDropout.Config()),
+        OffsetJob(fit=data, train={"similarity": (data, tokens)}, validation={"similarity": (data,)}),
         WordVectorJob(settings=WordVectors(), backbone=backbone, width=8, train_tokens=tokens, selection=SELECTION),
         IntentClassifierJob(
             settings=IntentLearning(),
@@ -113,11 +129,12 @@ def examples(backbone: str) -> dict[type[Job], Job]:
         TokenizeLogsJob(logs=data, num_dialogues=3, backbone=backbone, budget=BUDGET),
         PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
         ColumnJob(
+            part="cross",
             model=data,
             tokens=tokens,
             selection=SELECTION,
             split="test",
-            part="all",
+            of="all",
             estimator=MCDropout.Config(),
             with_intents=False,
             precision="fp32",
@@ -247,6 +264,8 @@ def filled(annotation: Any) -> Any:
         return get_args(annotation)[0]
     if isinstance(annotation, type) and issubclass(annotation, ComponentConfig):
         return next(iter(components(annotation.owner).values())).Config()
+    if annotation is Fold:
+        return Fold(index=0, number=2)
     if annotation is Artifact:
         return known(Path("filled"))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -100,7 +100,13 @@ def test_limit_sngp_whose_mean_field_ignores_the_variance_is_its_point_estimate(
 def test_limit_grn_without_its_graph_is_listwise_bert(tiny_bert: Path, store: TokenStore) -> None:
     alone = {"encoder.branches": "sequence", "encoder.sequence_attention": False, "encoder.dropout": 0.0}
     grn = scores(changed("grn", **alone), tiny_bert, store)
-    listwise = {"loss": "pool-cross-entropy", "encoder.turn_separators": True, "encoder.dropout": 0.0}
+    listwise = {
+        "similarity": None,
+        "intent": None,
+        "loss": "pool-cross-entropy",
+        "encoder.turn_separators": True,
+        "encoder.dropout": 0.0,
+    }
     assert grn == scores(changed("bert", **listwise), tiny_bert, store)
     assert grn != scores(changed("grn", **{"encoder.dropout": 0.0}), tiny_bert, store)
 

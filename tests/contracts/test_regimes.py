@@ -20,7 +20,8 @@ def config(request: pytest.FixtureRequest) -> Any:
 
 def test_it_builds_from_its_settings_and_makes_a_method(config: Any) -> None:
     assert isinstance(config.build(), AbstractRegime)
-    method = Method(regime=config, uncertainty=MCDropout.Config())
+    alone = {"similarity": None, "intent": None} if config.compares_logits else {}
+    method = Method(regime=config, uncertainty=MCDropout.Config(), **alone)
     prior = method.train_prior(10)
     assert (prior is not None) == config.trains
     assert prior is None or 0 < prior <= 0.5

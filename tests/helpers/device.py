@@ -159,6 +159,8 @@ def score_on_meta(context: ScoringContext, store: TokenStore, rows: Sequence[int
 
     def read(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
         nonlocal num_reads
+        if tensor.device != META:
+            return tensor
         num_reads += 1
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 

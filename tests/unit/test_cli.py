@@ -75,7 +75,7 @@ def test_show_explains_every_setting(icalib) -> None:
         (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
         (["predict", "nowhere", "questions.jsonl"], "is not a run folder"),
         (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),
-        (["show", "icast", "--set", "similarity_start=[1, 2]"], "similarity_start: Input should be"),
+        (["show", "icast", "--set", "similarity=[1, 2]"], "similarity: Input should be"),
         (["show", "icast", "--set", "scoring=" + "[" * 3000], "RecursionError"),
         (["show", "./my_method.py"], "named by its import path"),
         (["sweep", "x" * 5000, "--data", "nowhere"], "no space `xxx"),

@@ -35,7 +35,7 @@ class Contrastive(AbstractPostTraining):
     all workers; equal texts do not compete. With several workers or `gradient_accumulation` above 1, gradients are
     cached (Gao et al. 2021): the loss is that of the whole batch, and memory holds one part of it.
 
-    The trained bi-encoder replaces the untrained one in `similarity_start`, and its weights start the cross-encoder.
+    The trained bi-encoder starts the parts similarity, intent (whose vectors it gives) and the cross-encoder.
 
     Raises:
         SettingError: the dialogues contain no two different targets.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
+import torch
 from pydantic import Field
 
-from icalib.inference.mutual_information import Moments, RunningMoments
+from icalib.heads.head import LogitPosterior
 from icalib.uncertainty.estimator import AbstractEstimator, Needs, PairModel
 
 
@@ -25,10 +26,9 @@ class AnchoredDropout(AbstractEstimator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def estimate(self, model: PairModel) -> Moments:
-        """Moments over all passes."""
-        moments = RunningMoments()
-        moments.add(model.logits(stochastic=False, number=0))
-        for number in range(self.config.num_passes):
-            moments.add(model.logits(stochastic=True, number=number))
-        return moments.result()
+    def components(self, model: PairModel) -> LogitPosterior:
+        """One component a pass."""
+        passes = [model.logits(stochastic=False, number=0)]
+        passes += [model.logits(stochastic=True, number=number) for number in range(self.config.num_passes)]
+        mean_SB = torch.stack(passes).double()
+        return LogitPosterior(mean_SB, torch.zeros_like(mean_SB))

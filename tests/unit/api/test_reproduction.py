@@ -71,7 +71,7 @@ def test_resolved_settings_are_the_protocol(
         )
         assert {settings.labelled for settings in one.settings} == {one.labelled}
         method = one.settings[0].settings
-        assert (method.similarity_start, method.bi_encoder_training) == ("none", None)
+        assert (method.similarity, method.intent, method.cross) == (None, None, True)
         assert str(table.preset) == one.settings[0].experiment.removesuffix("-roberta-base")
         check_exceptions(one, table, corpus, method.regime)
 

@@ -107,5 +107,5 @@ def test_tokens_training_and_scores_know_every_right_candidate(tmp_path: Path) -
         assert gold_labels(store.pool(row), with_intents=False).labels.tolist() == labels
     drawn = sampled_negatives(gold_labels(store.pool(0), with_intents=False), 1, np.random.default_rng(0))
     assert drawn.labels.tolist() == [1, 0, 1]
-    table = untrained_table(pools, [np.zeros(3)] * 4, range(4))
+    table = untrained_table(pools, np.zeros(12), range(4))
     assert table["label"].to_pylist() == [1, 0, 1, 0, 1, 0, 0, 0, 0, -1, -1, -1]

@@ -35,13 +35,12 @@ def test_forward_passes_do_not_wait_for_the_device(
 
     monkeypatch.setattr(BackboneEncoder, "token_states", token_states)
     config = encoder.Config.model_validate({"backbone": str(tiny_bert), "budget": BUDGET})
-    similarity = "both" if encoder is TransformerEncoder else "together"
-    ranker = Ranker(RankerConfig(encoder=config, similarity_start=similarity)).eval()
+    ranker = Ranker(RankerConfig(encoder=config)).eval()
     inputs = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
     batch = make_batch(inputs, ranker.layout, torch.device("cpu"))
     ranker.to(META)
     with torch.inference_mode(), NoWaiting():
-        assert len(ranker.similarities(batch.to(META))) == 2
+        assert len(ranker.encoder(batch.to(META)).features_BD) == 2
 
 
 HERE, THERE = torch.arange(3), torch.empty(3, device=META)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,10 @@ CONTEXT = [np.arange(10, 22, dtype=np.int32), np.arange(30, 33, dtype=np.int32)]
 CANDIDATES = [np.arange(start, start + size, dtype=np.int32) for start, size in ((40, 5), (50, 1), (60, 9), (70, 3))]
 
 
-def joint(backbone: Path, *, similarity_start: str = "together", **encoder: object) -> Ranker:
+def joint(backbone: Path, **encoder: object) -> Ranker:
     config = JointEncoder.Config.model_validate({"backbone": str(backbone), "budget": BUDGET, **encoder})
     torch.manual_seed(0)
-    return Ranker(RankerConfig(encoder=config, similarity_start=similarity_start, link="softmax")).eval()
+    return Ranker(RankerConfig(encoder=config, link="softmax")).eval()
 
 
 def logits(ranker: Ranker, *pools: list[np.ndarray]) -> Tensor:
@@ -42,20 +41,6 @@ def test_a_candidate_is_read_at_its_marker(name: str, request: pytest.FixtureReq
         states = ranker.encoder.backbone(input_ids=batch.ids_BL, **segments).last_hidden_state[0]
         expected = ranker.answer_head.linear(states[np.flatnonzero(ids == layout.first_intent)])[:, 0]
     torch.testing.assert_close(logits(ranker, CANDIDATES), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_similarity_is_that_of_the_context_and_each_candidate(tiny_bert: Path) -> None:
-    ranker = joint(tiny_bert)
-    ((ids, start),) = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
-    padding = ranker.layout.inputs(CONTEXT, None, [*CANDIDATES, *CANDIDATES])
-    with torch.inference_mode():
-        encoded = ranker.encoder(make_batch([(ids, start), *padding], ranker.layout, CPU))
-    states = encoded.states_BLD[0, : len(ids)]
-    markers = [*np.flatnonzero(ids == ranker.layout.first_intent), len(ids)]
-    expected = [
-        torch.cosine_similarity(states[:start].mean(0), states[a:b].mean(0), dim=0) for a, b in pairwise(markers)
-    ]
-    torch.testing.assert_close(encoded.similarity_B[:4], torch.stack(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_identical_candidates_differ_by_their_position_alone_and_others_by_what_is_beside_them(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.damage import DAMAGES
-from helpers.tiny_models import ranker_config, tiny_ranker
+from helpers.tiny_models import tiny_ranker
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import read_json, write_json
@@ -55,7 +55,7 @@ def checkpoint(tiny_bert: Path, tmp_path: Path) -> Path:
     ("file", "change", "error", "named"),
     [
         ("ranker.json", {"version": 99}, RunFolderError, f"version 99; this icalib reads {CHECKPOINT_VERSION}"),
-        ("ranker.json", {"similarity_start": "perhaps"}, RunFolderError, "similarity_start.*--fresh"),
+        ("ranker.json", {"starts_at_zero": "perhaps"}, RunFolderError, "starts_at_zero.*--fresh"),
         ("ranker.json", {"temperature": 2}, RunFolderError, "temperature.*--fresh"),
         ("ranker.json", {"encoder": {"target": "icalib.encoders.transformer.No"}}, RunFolderError, "No.*--fresh"),
         ("ranker.json", {"intents": ["a"]}, RunFolderError, "don't fit"),
@@ -94,20 +94,6 @@ def test_start_weights_fill_a_ranker_with_more_intent_tokens(tiny_bert: Path, tm
     batch = some_batch(ranker)
     with torch.inference_mode():
         torch.testing.assert_close(ranker.answer_logits(batch), post_trained.answer_logits(batch))
-
-
-def test_a_ranker_starts_from_the_similarity_unless_told_not_to(tiny_bert: Path) -> None:
-    config = ranker_config(tiny_bert)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        plain = Ranker(config.model_copy(update={"similarity_start": "none"})).eval()
-    started = tiny_ranker(tiny_bert)
-    start_state = started.state_dict()
-    plain.load_state_dict({name: start_state[name] for name in plain.state_dict()})
-    batch = some_batch(started)
-    with torch.inference_mode():
-        similarity = started.encoder(batch).similarity_B
-        torch.testing.assert_close(started.answer_logits(batch), plain.answer_logits(batch) + 5 * similarity - 3)
 
 
 def test_intents_are_read_at_the_last_separator(tiny_bert: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 from unit.regimes.made_scores import Pools, intent_table, score_table
 
 from icalib.core.events import ignore
-from icalib.core.job import Artifact, LocalJob
+from icalib.core.job import LocalJob
 from icalib.core.stage_cache import Stage, StageName
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.config import RankerConfig
 from icalib.regimes.ensemble import Ensemble
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.regime import AnswerTraining, MethodParts, Scoring, Trained
+from icalib.regimes.regime import AnswerTraining, MethodParts, Outcome, Scoring, Trained, checkpoint
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
 from icalib.scoring.gain import GainRule
@@ -33,7 +33,7 @@ class RecordingStages:
     def __init__(self, folder: Path, scores: Sequence[Pools] = (), recalls: Sequence[float] = ()) -> None:
         self._folder, self._scores, self._recalls = folder, list(scores), list(recalls)
         self.trained: list[tuple[str, AnswerTraining]] = []
-        self.scored: list[tuple[str, Artifact, Scoring]] = []
+        self.scored: list[tuple[str, Trained, Scoring]] = []
         self.validated: list[tuple[str, Scoring]] = []
 
     def _stage(self, name: StageName) -> Stage:
@@ -41,14 +41,14 @@ class RecordingStages:
         path.mkdir(parents=True)
         return Stage(name, f"digest of {name}", path, reused=False, seconds=0.0)
 
-    def train(self, name: StageName, training: AnswerTraining) -> Stage:
+    def train(self, name: StageName, training: AnswerTraining) -> Trained:
         self.trained.append((str(name), training))
-        return self._stage(name)
+        return Trained(name, {"cross": checkpoint(self._stage(name))})
 
-    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Stage]:
+    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Trained]:
         return [self.train(name, training) for name in names]
 
-    def score(self, name: StageName, model: Artifact, scoring: Scoring) -> Stage:
+    def score(self, name: StageName, model: Trained, scoring: Scoring) -> Stage:
         stage = self._stage(name)
         if name.group.endswith("student/validation"):
             return self._validation_of(stage, scoring)
@@ -86,7 +86,7 @@ PARTS = MethodParts(
 )
 
 
-def run(stages: RecordingStages, **config: Any) -> Trained:
+def run(stages: RecordingStages, **config: Any) -> Outcome:
     by_recall = {"student": TrainingSettings(selection_metric="R@1")}
     return SelfTraining.Config.model_validate(by_recall | config).build().run(stages, PARTS)
 
@@ -99,14 +99,20 @@ def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(t
     ]  # fmt: skip
     assert stages.trained[0][1].start is PARTS.start
     labellers = ["teacher", "round-1/student", "round-2/student"]
-    assert [model.digest for _, model, _ in stages.scored] == [f"digest of {name}/checkpoint" for name in labellers]
-    assert [str(training.start.name) for _, training in stages.trained[1:] if training.start] == labellers
+    assert [model.parts["cross"].digest for _, model, _ in stages.scored] == [
+        f"digest of {name}/checkpoint" for name in labellers
+    ]
+    students = [training.student for _, training in stages.trained[1:]]
+    assert [str(student.teacher.name) for student in students if student] == labellers
+    assert [(str(student.name), student.scoring) for student in students if student] == [
+        (name, scoring) for name, _, scoring in stages.scored
+    ]
     assert [(str(p.name), p.name.round) for _, training in stages.trained[1:] if (p := training.pseudo_labels)] == [
         (f"round-{n}/pseudo-labels", n) for n in (1, 2, 3)
     ]
     assert {(scoring.split, scoring.part) for _, _, scoring in stages.scored} == {("train", "unlabelled")}
     assert (trained.chosen_round, trained.num_rounds) == (2, 3)
-    assert [(member.model.digest, member.estimator) for member in trained.members] == [
+    assert [(member.model.parts["cross"].digest, member.estimator) for member in trained.members] == [
         ("digest of round-2/student/checkpoint", PARTS.estimator)
     ]
 
@@ -157,7 +163,7 @@ def test_precisions_are_of_the_same_model_on_validation(tmp_path: Path) -> None:
     assert [(name, scoring.split, scoring.part) for name, _, scoring in stages.scored] == [
         ("round-1/scores", "train", "unlabelled"), ("teacher/validation/scores", "validation", "all")
     ]  # fmt: skip
-    assert {model.digest for _, model, _ in stages.scored} == {"digest of teacher/checkpoint"}
+    assert {model.parts["cross"].digest for _, model, _ in stages.scored} == {"digest of teacher/checkpoint"}
     assert trained.chosen_round == 0  # one validation pool is too few for any precision
 
 
@@ -169,7 +175,7 @@ def test_limit_icast_that_selects_nothing_or_has_no_unlabelled_pools_is_its_teac
     trained = run(stages, num_rounds=4)
     assert [name for name, _ in stages.trained] == ["teacher"]
     assert (trained.chosen_round, trained.num_rounds) == (0, 0)
-    assert [member.model.digest for member in trained.members] == ["digest of teacher/checkpoint"]
+    assert [member.model.parts["cross"].digest for member in trained.members] == ["digest of teacher/checkpoint"]
 
 
 def test_epochs_are_judged_by_the_rule_that_predicts_but_thresholds_share_the_teacher(tmp_path: Path) -> None:
@@ -212,9 +218,8 @@ def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path) -> None:
 def test_members_are_independent_models_or_two_readings_of_one(tmp_path: Path) -> None:
     stages = RecordingStages(tmp_path / "five")
     five = Ensemble.Config().build().run(stages, PARTS)
-    assert len({member.model.path for member in five.members}) == 5
-    assert not any(training.settings.keep_start for _, training in stages.trained)  # they would all be the start
+    assert len({member.model.parts["cross"].path for member in five.members}) == 5
     parts = replace(PARTS, estimator=MCDropout.Config(num_passes=10))
     two = Ensemble.Config(members="plain_and_estimated").build().run(RecordingStages(tmp_path / "two"), parts)
-    assert len({member.model.path for member in two.members}) == 1
+    assert len({member.model.parts["cross"].path for member in two.members}) == 1
     assert [type(member.estimator) for member in two.members] == [Deterministic.Config, MCDropout.Config]

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_models import ranker_config, tiny_ranker
+from helpers.tiny_models import tiny_ranker
 
+from icalib.core.files import write_json
 from icalib.data.pools import as_pools, read_rows
 from icalib.models.checkpoint import save_ranker
-from icalib.models.ranker import Ranker
 from icalib.parts.cost import measure_costs
 from icalib.parts.loaded import LoadedMembers
+from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 
@@ -23,9 +24,11 @@ def load(*members: tuple[Path, AbstractEstimator.Config]) -> LoadedMembers:
 
 @pytest.fixture
 def checkpoint(tiny_bert: Path, tmp_path: Path) -> Path:
+    """The folder of a member that is a cross-encoder alone."""
     ranker = tiny_ranker(tiny_bert)
-    save_ranker(tmp_path / "plain", ranker.config, ranker.state_dict())
-    return tmp_path / "plain"
+    save_ranker(tmp_path / "cross", ranker.config, ranker.state_dict())
+    write_json(tmp_path / PARTS_FILE, SumOfParts.alone("cross").model_dump(mode="json"))
+    return tmp_path
 
 
 def test_ten_passes_cost_several_times_one_and_share_the_model(
@@ -44,25 +47,6 @@ def test_ten_passes_cost_several_times_one_and_share_the_model(
     assert 3 < double.ratio < 40  # eleven passes, and what is done once for all of them
     assert single.milliseconds_per_pair == pytest.approx(1000 * single.seconds / single.num_pairs)
     assert single.num_parameters == double.num_parameters  # one model, read twice
-    assert single.num_parameters == sum(p.numel() for p in one.contexts[0].ranker.parameters())
-
-
-@pytest.mark.parametrize("learns", [True, False])
-def test_a_bi_encoder_that_ranks_alone_is_what_counts(tiny_bert: Path, tmp_path: Path, learns: bool) -> None:
-    config = ranker_config(tiny_bert).model_copy(update={"similarity_start": "separate"})
-    ranker = Ranker(config)
-    ranker.answer_head.start_at_mean()
-    save_ranker(tmp_path, config, ranker.state_dict())
-    members = LoadedMembers.load(
-        [(tmp_path, Deterministic.Config())],
-        with_intents=False,
-        precision="fp32",
-        max_tokens=4096,
-        device=torch.device("cpu"),
-        learns_bi_encoder=learns,
-    )
-    assert ranker.bi_encoder is not None
-    weights = sum(parameter.numel() for parameter in ranker.bi_encoder.parameters())
-    buffers = sum(buffer.numel() for buffer in ranker.buffers())
-    assert members.num_parameters == (weights if learns else 0)
-    assert members.num_fixed == buffers + (0 if learns else weights)
+    ranker = one.sums[0].cross
+    assert ranker is not None
+    assert single.num_parameters == sum(p.numel() for p in ranker.parameters())

@@ -19,9 +19,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny_bert: Path, intents: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cross-encoder with a bi-encoder and an intent head."""
+    """A cross-encoder with an intent head."""
     torch.manual_seed(0)
-    ranker = Ranker(ranker_config(tiny_bert, intents=intents).model_copy(update={"similarity_start": "both"}))
+    ranker = Ranker(ranker_config(tiny_bert, intents=intents))
     folder = tmp_path_factory.mktemp("checkpoint")
     ranker.save(folder, ranker.state_dict())
     return folder

@@ -130,7 +130,7 @@ def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, 
     add_posterior(checkpoint, made, job)
     stale = (checkpoint / "posterior.safetensors").read_bytes()
     with torch.no_grad():
-        made.model.similarity_start.slope.add_(1.0)
+        made.model.encoder.backbone.get_input_embeddings().weight.add_(1.0)
     saved(checkpoint, made, job)
     with pytest.raises(PosteriorError):  # new weights have none yet
         posterior(checkpoint, made)

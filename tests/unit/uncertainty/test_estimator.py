@@ -36,16 +36,11 @@ class MadeModel:
 
     def __init__(self, logits: Callable[[int], list[float]], posterior: LogitPosterior | None = None) -> None:
         self.asked: list[tuple[bool, int]] = []
-        self.late: list[int] = []
         self._logits, self._posterior = logits, posterior
 
     def logits(self, *, stochastic: bool, number: int) -> Tensor:
         self.asked.append((stochastic, number))
         return torch.tensor(self._logits(number))
-
-    def with_late_dropout(self, num_layers: int) -> MadeModel:
-        self.late.append(num_layers)
-        return self
 
     def posterior(self) -> LogitPosterior:
         assert self._posterior is not None
@@ -59,13 +54,10 @@ def test_a_deterministic_pass_is_asked_for_once() -> None:
     torch.testing.assert_close(result.prob_mean, torch.sigmoid(torch.tensor([0.5, -3.0]).double()))
 
 
-@pytest.mark.parametrize(("layers", "late"), [(None, []), (0, [0]), (2, [2])])
-def test_mc_dropout_asks_for_numbered_stochastic_passes_and_for_lower_layers_once(
-    layers: int | None, late: list[int]
-) -> None:
+def test_mc_dropout_asks_for_numbered_stochastic_passes() -> None:
     model = MadeModel(lambda number: [float(number)])
-    result = MCDropout.Config(num_passes=3, dropout_layers=layers).build().estimate(model)
-    assert (model.late, model.asked) == (late, [(True, 0), (True, 1), (True, 2)])
+    result = MCDropout.Config(num_passes=3).build().estimate(model)
+    assert model.asked == [(True, 0), (True, 1), (True, 2)]
     assert (result.logit_mean.item(), result.num_passes) == (1.0, 3)
     assert result.logit_var.item() == pytest.approx(2 / 3)  # 1/T, as the papers' code has it
 

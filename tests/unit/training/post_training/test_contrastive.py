@@ -87,9 +87,7 @@ def job(tokens: Path, tiny_bert: Path) -> ContrastiveJob:
     )
 
 
-def test_it_learns_and_starts_the_encoder_and_the_bi_encoder(
-    job: ContrastiveJob, tiny_bert: Path, tmp_path: Path
-) -> None:
+def test_it_learns_and_starts_the_encoder_of_a_ranker(job: ContrastiveJob, tiny_bert: Path, tmp_path: Path) -> None:
     training, loop = job.prepare(CPU), job.loop_settings
     engine = LocalEngine(training.model, loop)
     state = train(training.model, engine, training.curriculum, loop, Silent(), seed=0, validation=training.validation)
@@ -102,13 +100,12 @@ def test_it_learns_and_starts_the_encoder_and_the_bi_encoder(
     assert all(0 <= share <= 1 for share in shares)
 
     training.model.save(tmp_path, training.model.state_dict())
-    ranker = Ranker(ranker_config(tiny_bert, intents=("a", "b")).model_copy(update={"similarity_start": "both"}))
+    ranker = Ranker(ranker_config(tiny_bert, intents=("a", "b")))
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
     start_weights(ranker, tmp_path)
     after = ranker.state_dict()
     for name, tensor in read_weights(tmp_path).items():
         own = name.removeprefix("dual_encoder.")
-        assert torch.equal(after[f"bi_encoder.encoder.{own}"], tensor)
         assert torch.equal(after[f"encoder.{own}"][: len(tensor)], tensor)
     moved = {name for name in after if not torch.equal(before[name], after[name])}
-    assert {name.split(".")[0] for name in moved} == {"encoder", "bi_encoder"}
+    assert {name.split(".")[0] for name in moved} == {"encoder"}

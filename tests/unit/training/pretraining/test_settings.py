@@ -16,7 +16,8 @@ from icalib.methods.catalogue import load_method
         ("icast", {"encoder": "iart", "post_training": None}, "IART has no pre-trained backbone"),
         ("bert", {"pretraining": {}}, "TransformerEncoder has a pre-trained backbone"),
         ("iart", {"encoder": "transformer-encoder"}, "`pretraining` trains word vectors"),
-        ("jm", {"similarity_start": "both"}, "together or none"),
+        ("jm", {"similarity": {}}, "gives probabilities to whole pools.*Set them to null"),
+        ("iart", {"similarity": {}}, "IART has no pre-trained backbone, which they need"),
         ("iart", {"uncertainty": "mc-dropout"}, "IART has no dropout"),
     ],
 )

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.artifacts import known
+from helpers.tiny_models import BUDGET
+from torch import Tensor
+
+from icalib.core.files import read_json
+from icalib.core.parquet import read_parquet
+from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
+from icalib.parts.intent import (
+    OUT_OF_FOLD,
+    Intent,
+    IntentJob,
+    LoadedIntent,
+    _Form,
+    _Utterances,
+    fit_intents,
+)
+from icalib.scoring.column import in_view, read_columns
+
+CPU = torch.device("cpu")
+RNG = np.random.default_rng
+CENTRES = np.linalg.qr(RNG(9).normal(size=(8, 8)))[0][:3].astype(np.float32)
+"""The vectors [3, 8] of three intents."""
+
+
+def utterances(seed: int, num_pools: int, noise: float) -> _Utterances:
+    """Contexts of three utterances, whose intents follow each other: 0 → 1 → 2 → 0."""
+    rng = RNG(seed)
+    turn_N = np.tile(np.arange(3), num_pools)
+    intent_N = (np.repeat(rng.integers(0, 3, num_pools), 3) + turn_N) % 3
+    vectors_ND = (CENTRES[intent_N] + noise * rng.normal(size=(len(turn_N), 8))).astype(np.float32)
+    hot_NK = np.eye(3, dtype=np.float32)[intent_N]
+    return _Utterances(vectors_ND, hot_NK, turn_N, np.repeat(np.arange(num_pools), 3))
+
+
+def accuracy(probs_NK: np.ndarray, gold_NK: np.ndarray) -> float:
+    return float((probs_NK.argmax(1) == gold_NK.argmax(1)).mean())
+
+
+def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
+    learnt, fresh = utterances(1, 100, 0.4), utterances(2, 200, 0.4)
+    model, out_of_fold_NK = fit_intents(learnt, np.arange(100) % 2, 2, 0.05)
+    found_NK = fresh.predicted_by(model)
+    assert accuracy(found_NK, fresh.intents_NK) > 0.8
+    assert accuracy(out_of_fold_NK, learnt.intents_NK) > 0.75
+    later = fresh.turn_N > 0
+    alone_NK = model.of_candidates(fresh.vectors_ND)
+    assert accuracy(found_NK[later], fresh.intents_NK[later]) > accuracy(alone_NK[later], fresh.intents_NK[later])
+
+
+def test_predictions_out_of_fold_are_worse_than_those_in_sample_where_nothing_can_be_learnt() -> None:
+    noise = utterances(3, 30, 0.4)
+    shuffled = _Utterances(noise.vectors_ND, RNG(4).permutation(noise.intents_NK), noise.turn_N, noise.pool_N)
+    model, out_of_fold_NK = fit_intents(shuffled, np.arange(30) % 2, 2, 1e-3)
+    in_sample_NK = shuffled.predicted_by(model)
+    assert accuracy(in_sample_NK, shuffled.intents_NK) > accuracy(out_of_fold_NK, shuffled.intents_NK) + 0.1
+
+
+def test_an_utterance_out_of_fold_is_predicted_by_a_fit_to_the_others() -> None:
+    data, fold_P = utterances(5, 40, 0.3), np.arange(40) % 2
+    _, before = fit_intents(data, fold_P, 2, 0.05)
+    changed = data.intents_NK.copy()
+    held = (fold_P == 0)[data.pool_N]
+    changed[held] = changed[held][:, [1, 2, 0]]
+    _, after = fit_intents(_Utterances(data.vectors_ND, changed, data.turn_N, data.pool_N), fold_P, 2, 0.05)
+    assert accuracy(after[held], data.intents_NK[held]) > 0.7  # learnt from the other fold, whose labels are right
+    assert accuracy(after[~held], data.intents_NK[~held]) < 0.3 < accuracy(before[~held], data.intents_NK[~held])
+
+
+def form(seed: int, num_pools: int = 12) -> _Form:
+    rng = RNG(seed)
+    number = 4 * num_pools
+    pool_N = np.repeat(np.arange(num_pools), 4)
+    x_ND = rng.normal(size=(number, 5)).astype(np.float32)
+    label_N = np.tile([0, 1, 0, -1], num_pools)
+    label_N[2] = 1  # a pool with two right candidates
+    return _Form(x_ND, rng.normal(size=number).astype(np.float32), label_N, pool_N, pool_N % 2)
+
+
+@pytest.mark.parametrize("ridge", [0.3, 5.0])
+def test_the_covariance_of_the_weights_is_the_inverse_hessian(ridge: float) -> None:
+    made = form(6)
+    weight_F, spread_FF = made.fit(ridge)
+    x, offset = torch.from_numpy(made.x_ND).double(), torch.from_numpy(made.offset_N).double()
+
+    def loss(weight: Tensor) -> Tensor:
+        logit = offset + x @ weight
+        total = ridge / 2 * (weight**2).sum()
+        for pool in range(12):
+            rows = [row for row in range(4 * pool, 4 * pool + 4) if made.label_N[row] >= 0]
+            wrong = [row for row in rows if made.label_N[row] == 0]
+            for right in (row for row in rows if made.label_N[row] == 1 and wrong):
+                total = total - logit[right] + torch.logsumexp(logit[[right, *wrong]], 0)
+        return total
+
+    weight = torch.from_numpy(weight_F).double().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(weight), weight)
+    assert gradient.abs().max() < 1e-2
+    hessian = torch.autograd.functional.hessian(loss, weight.detach())
+    expected = torch.linalg.inv(hessian).numpy()
+    np.testing.assert_allclose(spread_FF @ spread_FF.T, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_values_of_the_form_out_of_fold_ignore_the_labels_of_their_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icalib.parts.intent._RIDGES", (1.0,))
+    made = form(7)
+    held = made.fold_N == 0
+    flipped_N = np.where(held & (made.label_N >= 0), 1 - made.label_N, made.label_N)
+    other = _Form(made.x_ND, made.offset_N, flipped_N, made.pool_N, made.fold_N)
+    (ridge, values_N), (_, others_N) = made.best_ridge(2), other.best_ridge(2)
+    np.testing.assert_array_equal(values_N[held], others_N[held])
+    assert np.abs(values_N - others_N)[~held].max() > 1e-2
+    assert np.abs(values_N - made.x_ND @ made.fit(ridge)[0]).max() > 1e-2
+
+
+@pytest.fixture(scope="module")
+def trained(tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fitted part on the tiny backbone, as its job leaves it."""
+    job = IntentJob(
+        settings=Intent(num_components=4),
+        backbone=str(tiny_bert),
+        budget=BUDGET,
+        selection=Selection(labelled_fraction=0.3),
+        num_intents=len(intents),
+        train_tokens=known(tokens / "train.arrow"),
+        validation_tokens=known(tokens / "validation.arrow"),
+        precision="fp32",
+    )
+    folder = tmp_path_factory.mktemp("intent")
+    job.compute_shard(0, None, folder, CPU)
+    return folder
+
+
+def test_the_plain_view_is_0_and_the_column_has_the_posteriors_variance_if_asked(
+    trained: Path, store: TokenStore
+) -> None:
+    pools = list(store.pools([0, 4, 7]))
+    number = sum(len(pool.candidates) for pool in pools)
+    sure, unsure = (
+        LoadedIntent.load(trained / "checkpoint", "fp32", CPU, has_variance=has).columns(pools)[0]
+        for has in (False, True)
+    )
+    assert set(unsure) == {"intent"}
+    plain = in_view(unsure, "plain", number)
+    assert not plain.mean_SN.any()
+    assert not plain.var_SN.any()
+    assert unsure["intent"].mean_SN.shape == (1, number)
+    assert (unsure["intent"].var_SN > 0).all()
+    assert not sure["intent"].var_SN.any()
+    np.testing.assert_array_equal(sure["intent"].mean_SN, unsure["intent"].mean_SN)
+
+
+def test_labelled_pools_have_a_column_out_of_fold(trained: Path, store: TokenStore, intents: tuple[str, ...]) -> None:
+    (path,) = (trained / OUT_OF_FOLD).iterdir()
+    table = read_parquet(path)
+    rows = sorted(set(table["row"].to_pylist()))
+    assert rows == np.flatnonzero(store.column("label_order") < len(rows)).tolist()
+    (of_labelled,) = read_columns(table)["intent"].mean_SN
+    part = LoadedIntent.load(trained / "checkpoint", "fp32", CPU, has_variance=False)
+    columns, probs = part.columns(list(store.pools(rows)))
+    assert np.abs(of_labelled - columns["intent"].mean_SN[0]).max() > 1e-3
+    assert {probs_TK.shape[1] for probs_TK in probs} == {len(intents)}
+    assert read_json(trained / "intents.json")["micro_F1"] >= 0

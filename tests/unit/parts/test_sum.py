@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.special import expit
+
+from icalib.parts.sum import SumOfParts, fit_sum
+from icalib.scoring.column import Column, added, joined
+
+
+def simulated(
+    weights: dict[str, float], offset: float, *, num_components: int = 1
+) -> tuple[dict[str, Column], pa.Table]:
+    """Columns on different scales, and labels of 4000 pools of 5 drawn from the sum's mean probability."""
+    rng = np.random.default_rng(0)
+    scales = dict(zip(weights, (0.5, 3.0, 1.0), strict=False))
+    columns: dict[str, Column] = {}
+    for name, scale in scales.items():
+        mean_SN = scale * (rng.normal(size=20000) + 0.5 * rng.normal(size=(num_components, 20000)))
+        columns[name] = Column(mean_SN, np.zeros_like(mean_SN))
+    logit_SN = offset + sum(weights[name] * column.mean_SN for name, column in columns.items())
+    label_N = (rng.random(20000) < expit(logit_SN).mean(0)).astype(np.int32)
+    pools = {"pool_id": np.repeat(np.arange(4000), 5).astype(str), "candidate": np.tile(np.arange(5), 4000)}
+    return columns, pa.table({**pools, "label": label_N})
+
+
+@pytest.mark.parametrize("num_components", [1, 4])
+def test_weights_are_recovered_and_a_useless_part_has_none(num_components: int) -> None:
+    truth = {"similarity": 2.0, "intent": 0.4, "cross": 0.0}
+    fitted = fit_sum(*simulated(truth, -1.5, num_components=num_components))
+    assert fitted.used == ("similarity", "intent")
+    assert [fitted.weight(name) for name in truth] == pytest.approx(list(truth.values()), rel=0.06)
+    assert fitted.weight("cross") == 0.0
+    assert fitted.offset == pytest.approx(-1.5, abs=0.06)
+    recalls, losses = ({part.name: getattr(part, name) for part in fitted.parts} for name in ("recall", "nll"))
+    assert fitted.recall > max(recalls.values()) > recalls["cross"]
+    assert fitted.nll < min(losses.values()) < losses["cross"]
+
+
+def test_a_part_that_points_the_wrong_way_has_no_weight() -> None:
+    columns, pairs = simulated({"similarity": 1.0, "intent": -0.5}, 0.0)
+    assert fit_sum(columns, pairs).used == ("similarity",)
+
+
+def test_of_two_equal_parts_one_is_used() -> None:
+    columns, pairs = simulated({"similarity": 1.0}, 0.0)
+    fitted = fit_sum({**columns, "cross": columns["similarity"]}, pairs)
+    assert len(fitted.used) == 1
+    assert sum(part.weight for part in fitted.parts) == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_variance_that_differs_between_pairs_shrinks_what_is_sure_too_often() -> None:
+    rng = np.random.default_rng(1)
+    mean_N, var_N = 2 * rng.normal(size=20000), rng.choice([0.0, 9.0], 20000)
+    label_N = (rng.random(20000) < expit(mean_N + np.sqrt(var_N) * rng.normal(size=20000))).astype(np.int32)
+    pools = {"pool_id": np.repeat(np.arange(4000), 5).astype(str), "candidate": np.tile(np.arange(5), 4000)}
+    fitted = fit_sum({"intent": Column(mean_N[None], var_N[None])}, pa.table({**pools, "label": label_N}))
+    assert fitted.weight("intent") == pytest.approx(1.0, rel=0.1)
+
+
+def test_columns_are_added_component_by_component_and_one_component_is_repeated() -> None:
+    rng = np.random.default_rng(2)
+    one, five, both = (Column(rng.normal(size=(s, 7)), rng.random((s, 7))) for s in (1, 5, 5))
+    found = added([one, five, both], [2.0, 0.5, 3.0], -1.0)
+    for component in range(5):
+        for pair in range(7):
+            mean = -1.0 + 2.0 * one.mean_SN[0, pair] + 0.5 * five.mean_SN[component, pair]
+            var = 4.0 * one.var_SN[0, pair] + 0.25 * five.var_SN[component, pair]
+            assert found.mean_SN[component, pair] == pytest.approx(mean + 3.0 * both.mean_SN[component, pair])
+            assert found.var_SN[component, pair] == pytest.approx(var + 9.0 * both.var_SN[component, pair])
+    assert added([one], [1.0], 0.0).num_components == 1
+    with pytest.raises(ValueError, match=r"\[3, 5\] components"):
+        added([one, five, Column(np.zeros((3, 7)), np.zeros((3, 7)))], [1.0] * 3, 0.0)
+
+
+def test_limit_a_sum_of_one_part_is_that_part() -> None:
+    rng = np.random.default_rng(3)
+    column = Column(rng.normal(size=(4, 6)), rng.random((4, 6)))
+    found = SumOfParts.alone("cross").of({"cross": {"plain": column}}, "plain", 6)
+    np.testing.assert_array_equal(found.mean_SN, column.mean_SN)
+    np.testing.assert_array_equal(found.var_SN, column.var_SN)
+
+
+def test_pairs_that_are_cut_and_joined_are_the_same() -> None:
+    column = Column(np.arange(12.0).reshape(2, 6), np.ones((2, 6)))
+    again = joined([column.take(slice(0, 2)), column.take(slice(2, 6))])
+    np.testing.assert_array_equal(again.mean_SN, column.mean_SN)
