@@ -58,15 +58,11 @@ def _compare_passes(work: Path) -> None:
         once: Deterministic.Config(),
         exact: MCDropout.Config(num_passes=MANY_PASSES),
     }
-    late = {
-        f"{MANY_PASSES} passes, dropout in the top {k}": MCDropout.Config(num_passes=MANY_PASSES, dropout_layers=k)
-        for k in LATE
-    }
     for precision in ("fp32", "bf16"):
         figures = alternate(
             {
                 name: partial(in_fresh_process, _seconds_of_shards, _job(work, precision), estimator.model_dump_json())
-                for name, estimator in (estimators | late).items()
+                for name, estimator in estimators.items()
             },
             ROUNDS_OF_PASSES,
         )

@@ -116,10 +116,6 @@ def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:
         "1 pass without dropout": (Deterministic.Config(), 1),
         f"{NUM_PASSES} passes": (MCDropout.Config(num_passes=NUM_PASSES), NUM_PASSES),
     }
-    for k in (1, 2):
-        late = MCDropout.Config(num_passes=NUM_PASSES, dropout_layers=k)
-        passes = (size.layers - k + NUM_PASSES * k) / size.layers
-        ways[f"{NUM_PASSES} passes, dropout in the top {k}"] = late, passes
     for name, (estimator, passes) in ways.items():
         job = score_job(work, estimator, pools_per_shard=POOLS_PER_SHARD, max_tokens_per_batch=MAX_TOKENS)
         rate = len(lengths) / _seconds(job, device)
