@@ -1,5 +1,5 @@
 """MC-dropout scoring: pair-passes a second, beside sentence-transformers' CrossEncoder.predict with dropout left on;
-and what T passes cost, with all dropout and with late dropout, as multiples of one deterministic pass.
+and what T passes cost, as multiples of one deterministic pass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDro
 
 NUM_PASSES = 5
 MANY_PASSES = 10  # GPF-BERT's and PG-DRR's
-LATE = (1, 2)  # top layers with dropout
 POOLS_PER_SHARD = 8
 ROUNDS = 2
 ROUNDS_OF_PASSES = 5
@@ -70,7 +69,7 @@ def _compare_passes(work: Path) -> None:
             f"Scoring by {MANY_PASSES} passes, {precision}, 1 thread; warm.",
             "s",
             figures,
-            [Ratio(exact, once, "≤ 9"), *(Ratio(name, once, "≤ 3") for name in late)],
+            [Ratio(exact, once, "≤ 9")],
         )
 
 
