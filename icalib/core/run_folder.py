@@ -11,7 +11,9 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
     metrics.parquet    METRIC_SCHEMA
     fitted.json        what was fitted on validation: gain rule, calibration map, decision threshold
-    checkpoints/final/ the model (safetensors, config, tokenizer); if there are several, each in its member-<n>/
+    parts.json         the fitted sum of parts of each model
+    checkpoints/final/ the model: parts.json and a checkpoint (safetensors, config, tokenizer) for each part that
+                       predicts, in its folder cross/, similarity/ or intent/; of several models, each in its member-<n>/
     members.json       whose predictions are averaged: checkpoints (relative) and estimators
     shift/<data>/      what `icalib evaluate` found on other pools: predictions, metrics, result.json (written last)
     tb/, report.html   views
@@ -41,7 +43,7 @@ from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHE
 from icalib.core.storage import location, pull
 from icalib.core.yaml_text import read_mapping
 
-RUN_VERSION = 2
+RUN_VERSION = 3
 
 _FILES = "files.json"
 _RESULT: Mapping[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}
