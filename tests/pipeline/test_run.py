@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers.runs import TRAINING, Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
+from icalib.core.files import read_json_list
 from icalib.core.run_folder import RunFolder
+from icalib.parts.sum import SumOfParts
 from icalib.pipeline.run import RunSettings, run
 
 
@@ -28,8 +29,8 @@ def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
 def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
     assert icast.is_finished
     assert [stage["name"] for stage in icast.stages] == [
-        "tokens", "post-training", "teacher", "round-1/scores", "round-1/pseudo-labels", "round-1/student",
-        "validation/scores", "test/scores",
+        "tokens", "post-training", "teacher", "round-1/scores-cross", "round-1/scores", "round-1/pseudo-labels",
+        "round-1/student", "validation/scores-cross", "validation/scores", "test/scores-cross", "test/scores",
     ]  # fmt: skip
     (summary,) = icast.round_summaries()
     assert summary.num_pools_selected > 0
@@ -81,29 +82,13 @@ def test_methods_without_training_run_too(runs: Path, tiny_pools: Path, tiny_ber
 def test_a_training_that_worsens_its_start_keeps_it(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
     listener = Silent()
     harmful = {"epochs": 1, "head_learning_rate": 100.0}
-    settings = small_settings("bert", tiny_pools, tiny_bert, **{"regime.training": {**TRAINING, **harmful}})
+    changes = {"similarity": {"training": {"epochs": 0, "selection_metric": "MAP"}}, "regime.training": {**TRAINING, **harmful}}
+    settings = small_settings("bert", tiny_pools, tiny_bert, **changes)
     kept = run(settings.model_copy(update={"experiment": "kept"}), run_context(runs, listener))
-    assert kept.kept_start
-    assert "teacher: no epoch was better on validation than the start, which is kept" in listener.messages
+    assert kept.kept_initial_weights
+    (fitted,) = read_json_list(kept.path / "parts.json")
+    assert SumOfParts.model_validate(fitted).used == ("similarity",)
+    assert any("without cross, which did not help on validation" in message for message in listener.messages)
     start = run(small_settings("dual-encoder", tiny_pools, tiny_bert), run_context(runs, Silent()))
     cosines, logits = (one.predictions("test")["logit"].to_numpy() for one in (start, kept))
     np.testing.assert_allclose(np.corrcoef(cosines, logits)[0, 1], 1.0, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("method", "changes"),
-    [
-        ("mc-dropout", {}),
-        ("ensemble", {"regime.num_members": 2}),
-        ("ensemble", {"regime.members": "plain_and_estimated", "uncertainty": "mc-dropout"}),
-    ],
-)
-def test_passes_and_members_differ_after_a_training_that_worsens_its_start(
-    runs: Path, tiny_pools: Path, tiny_bert: Path, method: str, changes: dict[str, Any]
-) -> None:
-    harmful = {"epochs": 1, "head_learning_rate": 100.0}
-    settings = small_settings(method, tiny_pools, tiny_bert, **{"regime.training": {**TRAINING, **harmful}}, **changes)
-    experiment = "harmful" + "-".join(map(str, changes.values()))
-    made = run(settings.model_copy(update={"experiment": experiment}), run_context(runs, Silent()))
-    assert not made.kept_start
-    assert (made.predictions("test")["logit_var"].to_numpy() > 0).all()

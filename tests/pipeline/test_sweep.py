@@ -78,7 +78,7 @@ def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, fi
 
 
 def test_work_is_shared(finished: SweepFolder) -> None:
-    for name in ("post-training", "teacher", "round-1/scores", "round-1/student"):
+    for name in ("post-training", "teacher", "round-1/scores-cross", "round-1/scores", "round-1/student"):
         first, second = (stage_of(finished, trial, name) for trial in (0, 1))
         assert first["digest"] == second["digest"]
         assert (first["reused"], second["reused"]) == (False, True)
@@ -101,7 +101,7 @@ def test_trials_see_validation_and_the_winner_test(finished: SweepFolder) -> Non
 def test_only_the_winners_model_stays(finished: SweepFolder) -> None:
     best = finished.best()
     assert best is not None
-    assert (finished.best_run(1).checkpoint_path / "model.safetensors").is_file()
+    assert (finished.best_run(1).checkpoint_path / "cross" / "model.safetensors").is_file()
     kept = {Path(stage["path"]) for stage in finished.run_folder(best.trial, 1).stages}
     for trial in (0, 1, 3):
         assert not finished.run_folder(trial, 1).checkpoint_path.exists()
