@@ -215,7 +215,7 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
         assert parameters.grad is not None
         return float(loss.detach()), parameters.grad.numpy()
 
-    start = np.array([1.0 / len(columns)] * len(columns) + [float(logit(target_N.mean()))])
+    start = np.array([1.0 / len(columns)] * len(columns) + [float(logit(float(target_N.mean())))])
     bounds = [(0.0, None)] * len(columns) + [(None, None)]
     best = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-12})
     weights = best.x[:-1] / scales
