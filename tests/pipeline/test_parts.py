@@ -6,24 +6,25 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
-from helpers.runs import CPU, TRAINING, Silent, prediction_digest, run_context, small_settings
+from helpers.runs import TRAINING, Silent, prediction_digest, run_context, small_settings
 
-from icalib.core.component import with_settings
 from icalib.core.errors import RunFolderError
-from icalib.core.files import read_json, read_json_list
+from icalib.core.files import read_json_list
 from icalib.core.run_folder import RUN_VERSION, RunFolder
 from icalib.core.seeding import child_seed
+from icalib.data.encoding import TokenStore
 from icalib.methods.catalogue import presets
 from icalib.parts.job import ORDER
 from icalib.parts.loaded import LoadedMembers
-from icalib.parts.sum import SumOfParts
+from icalib.parts.sum import SumOfParts, fit_sum
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.run import RunContext, RunSettings, run
+from icalib.scoring.shards import Shards
+from icalib.training.answers import TrainJob
+from icalib.training.job import TrainingJob
 
 PARTS: dict[str, Any] = {
     "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
@@ -64,29 +65,74 @@ def test_it_has_the_weights_of_all_parts_and_checkpoints_of_the_used_ones(
     ]
 
 
-def test_another_machine_predicts_what_the_run_did(finished: RunFolder, tmp_path: Path) -> None:
-    shutil.copytree(finished.path, tmp_path / "copy")
-    members = FinishedRun.open(tmp_path / "copy").load_members()
+def test_another_machine_predicts_what_the_run_did(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_all_parts(*arguments: Any) -> SumOfParts:
+        found = fit_sum(*arguments)
+        return found.model_copy(update={"parts": tuple(one.model_copy(update={"weight": 1.5}) for one in found.parts)})
+
+    monkeypatch.setattr("icalib.parts.sum.fit_sum", with_all_parts)
+    finished = run(settings, run_context(tmp_path))
+    members = FinishedRun.open(shutil.copytree(finished.path, tmp_path / "copy")).load_members()
     assert isinstance(members, LoadedMembers)
+    assert tuple(members.sums[0].parts) == ORDER
     stages = {stage["name"]: Path(stage["path"]) for stage in finished.stages}
-    (store,) = (stage for name, stage in stages.items() if name == "tokens")
-    check_scores(members, store, stages["test/scores"])
-
-
-def check_scores(members: LoadedMembers, tokens: Path, scores: Path) -> None:
-    """Check that loaded members compute every shard of the run's test scores and intents."""
-    from icalib.data.encoding import TokenStore
-
-    shards = sorted(scores.glob("scores-*.parquet"))
+    store = TokenStore(stages["tokens"] / "test.arrow")
+    shards = list(Shards(stages["test/scores"]))
     assert len(shards) > 1
-    for index, shard in enumerate(shards):
-        expected = pq.read_table(shard)
-        rows = list(dict.fromkeys(expected["row"].to_pylist()))
-        seed = child_seed(1001, "shard", "test", "all", index)
-        found, intents = members.score(TokenStore(tokens / "test.arrow"), rows, seed)
-        assert found.drop_columns(MOMENTS).equals(expected.drop_columns(MOMENTS))
-        for name in MOMENTS:
-            np.testing.assert_allclose(found[name].to_numpy(), expected[name].to_numpy(), rtol=1e-6, atol=1e-9)
-        path = shard.with_name(f"intents-{index:06d}.parquet")
-        assert path.is_file() == (intents is not None)
-        assert intents is None or intents.equals(pq.read_table(path))
+    for index, (expected, predicted) in enumerate(shards):
+        seed = child_seed(settings.seed * 1000, "shard", "test", "all", index)
+        rows = sorted(set(expected["row"].to_pylist()))
+        scores, intents = members.score(store, rows, seed)
+        pd.testing.assert_frame_equal(scores.to_pandas(), expected.to_pandas(), rtol=1e-6)
+        assert intents == predicted
+
+
+class Interrupted(Exception):
+    """The cross-encoder's training would begin."""
+
+
+def test_an_interrupted_run_goes_on_and_a_repeated_one_reuses_every_stage(
+    finished: RunFolder, settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = LocalExecutor.train
+
+    def interrupted(executor: LocalExecutor, job: TrainingJob, *arguments: Any) -> None:
+        if isinstance(job, TrainJob):
+            raise Interrupted
+        train(executor, job, *arguments)
+
+    listener = Silent()
+    context = run_context(tmp_path, listener)
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(LocalExecutor, "train", interrupted)
+        run(settings, context)
+    done = set(listener.stages)
+    assert "teacher-intent" in done
+    listener.stages.clear()
+    again = run(settings, context)
+    assert {name for name, reused in listener.stages.items() if reused} >= done
+    assert prediction_digest(again) == prediction_digest(finished)
+    shutil.rmtree(again.path)
+    listener.stages.clear()
+    assert prediction_digest(run(settings, context)) == prediction_digest(finished)
+    assert all(listener.stages.values())
+
+
+def test_the_papers_method_is_the_cross_encoder_alone(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
+    chosen = presets("icast")["paper"]
+    parts = {name: chosen.get(name, value) for name, value in PARTS.items()}
+    settings = small_settings("icast", tiny_pools, tiny_bert, **parts, cross=chosen.get("cross", True))
+    paper = run(settings.model_copy(update={"experiment": "paper"}), run_context(runs))
+    (fitted,) = read_json_list(paper.path / "parts.json")
+    assert SumOfParts.model_validate(fitted) == SumOfParts.alone("cross")
+    assert {path.name for path in paper.checkpoint_path.iterdir()} == {"parts.json", "cross"}
+
+
+def test_a_run_of_an_older_version_is_refused_in_a_sentence(finished: RunFolder, tmp_path: Path) -> None:
+    copy = shutil.copytree(finished.path, tmp_path / "copy")
+    config = (copy / "config.yaml").read_text().replace(f"version: {RUN_VERSION}\n", f"version: {RUN_VERSION - 1}\n")
+    (copy / "config.yaml").write_text(config)
+    with pytest.raises(RunFolderError, match=r"has run-folder version 2, this icalib reads version 3\. Use .*--fresh"):
+        FinishedRun.open(copy)
