@@ -13,7 +13,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     fitted.json        what was fitted on validation: gain rule, calibration map, decision threshold
     parts.json         the fitted sum of parts of each model
     checkpoints/final/ the model: parts.json and a checkpoint (safetensors, config, tokenizer) for each part that
-                       predicts, in its folder cross/, similarity/ or intent/; of several models, each in its member-<n>/
+                       predicts, in its folder cross/, similarity/ or intent/; several models are in member-<n>/
     members.json       whose predictions are averaged: checkpoints (relative) and estimators
     shift/<data>/      what `icalib evaluate` found on other pools: predictions, metrics, result.json (written last)
     tb/, report.html   views
