@@ -62,7 +62,7 @@ def suggest(trial):
 def grid():
     return [{"size": size} for size in (2, 3, 4, 6)]
 '''
-UNCHANGING = '''"""Two settings of which one changes nothing: the highest confidence alone is above both of its values."""
+UNCHANGING = '''"""Two settings of which one changes nothing: only the highest confidence is above its values."""
 
 from icalib.sweeps.space import product
 
