@@ -43,7 +43,7 @@ from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHE
 from icalib.core.storage import location, pull
 from icalib.core.yaml_text import read_mapping
 
-RUN_VERSION = 2
+RUN_VERSION = 3
 
 _FILES = "files.json"
 _RESULT: Mapping[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}

@@ -39,6 +39,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 PARTS_FILE = "parts.json"
 _TINY = 1e-15
+_LEAST = 1e-3  # weight, in logits per standard deviation, of a part that is the only one: it ranks, however badly
 _MIN_GAIN = 1.0  # nats of all validation pairs together that a part must be worth (Akaike 1974: one parameter)
 
 
@@ -216,7 +217,8 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
         return float(loss.detach()), parameters.grad.numpy()
 
     start = np.array([1.0 / len(columns)] * len(columns) + [float(logit(float(target_N.mean())))])
-    bounds = [(0.0, None)] * len(columns) + [(None, None)]
+    least = _LEAST if len(columns) == 1 else 0.0
+    bounds = [(least, None)] * len(columns) + [(None, None)]
     best = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-12})
     weights = best.x[:-1] / scales
     prob_N = prob_of(torch.from_numpy(best.x)).numpy()

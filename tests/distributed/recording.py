@@ -44,9 +44,9 @@ def map_again(job: ShardedJob, folder: Path, scratch: Path) -> None:
     """Check that this process computes the same shards, to the bit, from the same models."""
     again = Path(tempfile.mkdtemp(dir=scratch))
     LocalExecutor(CPU, num_threads=1).map(job, again, "again", ignore)
-    names = sorted(path.name for path in folder.glob("*.parquet"))
+    names, found = (sorted(path.relative_to(at) for path in at.rglob("*.parquet")) for at in (folder, again))
     assert names
-    assert names == sorted(path.name for path in again.glob("*.parquet"))
+    assert names == found
     assert table_digest(*(again / name for name in names)) == table_digest(*(folder / name for name in names))
 
 

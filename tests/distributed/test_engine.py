@@ -39,8 +39,6 @@ def test_every_zero_stage_trains_as_plain_torch_does(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path, workers: int, stage: int, accumulation: int
 ) -> None:
     job = train_job(tiny_pools, tiny_bert, tmp_path, zero_stage=stage, gradient_accumulation=accumulation)
-    with_frozen_part = job.ranker.model_copy(update={"similarity_start": "both"})
-    job = job.model_copy(update={"ranker": with_frozen_part})
     folder = tmp_path / "stage"
     folder.mkdir()
     resources = Resources(num_workers=workers, use_gpu=False, cpus_per_worker=1, num_scorers=1)
@@ -57,4 +55,3 @@ def test_every_zero_stage_trains_as_plain_torch_does(
     for name, tensor in trained.items():
         # Adam turns rounding of tiny gradients into steps of the learning rate's size, so a few weights may differ.
         assert float((tensor - kept.weights[name]).abs().mean()) < 2e-5, name
-        assert not name.startswith("bi_encoder.") or torch.equal(tensor, start[name])

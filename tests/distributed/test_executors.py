@@ -97,8 +97,10 @@ def test_both_executors_run_a_method_alike(
     method: str,
 ) -> None:
     further: dict[str, Any] = {"regime.generator": generator} if method == "gray" else {}  # `big` keeps retrieval
-    if method in ("bert", "tsst"):
-        further["bi_encoder_training"] = {"training": {**EPOCH, "batch_size": 4}}
+    if method in ("bert", "tsst", "icast"):
+        further["similarity"] = {"training": {**EPOCH, "batch_size": 4, "selection_metric": "MAP"}}
+    if method == "icast":
+        further["intent"] = {}
     settings = small_settings(method, tiny_pools, tiny_bert, **QUICK, **further)
     settings = settings.model_copy(update={"limit": {"train": 24, "validation": 8, "test": 8}})
     check_alike(by_ray.run(settings), here.run(settings))

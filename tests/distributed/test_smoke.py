@@ -17,6 +17,8 @@ from distributed.recording import Recording, check_alike, map_again
 from helpers.runs import CPU, run_context, small_settings
 
 from icalib.core.component import with_settings
+from icalib.parts.job import ColumnJob
+from icalib.parts.sum import SumJob
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
 
@@ -48,7 +50,7 @@ def test_a_run_by_ray_is_that_of_this_process(
         for name, executor in (("ray", by_ray), ("here", LocalExecutor(CPU, num_threads=1)))
     ]
     check_alike(*runs)
-    assert len(by_ray.mapped) == 2
+    assert [type(job) for job, _ in by_ray.mapped] == [ColumnJob, SumJob] * 2  # validation and test
     for job, folder in by_ray.mapped:
         map_again(job, folder, tmp_path)
     probs = (torch.tensor(run.predictions("test")["prob"].to_numpy()) for run in runs)

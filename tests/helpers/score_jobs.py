@@ -15,11 +15,11 @@ from icalib.uncertainty.estimator import MCDropout
 def score_job(tokens: Path, checkpoint: Path, **values: Any) -> ColumnJob:
     """A job over train.arrow in the folder `tokens`; any field may be given another value."""
     fields: dict[str, Any] = {
+        "part": "cross",
         "model": known(checkpoint),
         "tokens": known(tokens / "train.arrow"),
         "selection": Selection(labelled_fraction=0.1),
         "split": "train",
-        "part": "cross",
         "of": "unlabelled",
         "estimator": MCDropout.Config(num_passes=2),
         "with_intents": True,

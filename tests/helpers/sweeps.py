@@ -19,10 +19,10 @@ RULES = '''"""Two rules that agree, one that differs, and a backbone that isn't 
 METHOD = "icast"
 METRICS = {"F1": "maximize"}
 POINTS = [
-    {"regime.rule.positive_threshold": 0.3},
-    {"regime.rule.positive_threshold": 0.3000001},
+    {"regime.rule.positive_threshold": 0.6},
+    {"regime.rule.positive_threshold": 0.6000001},
     {"encoder.backbone": "/nowhere"},
-    {"regime.rule.positive_threshold": 0.35},
+    {"regime.rule.positive_threshold": 0.5},
 ]
 
 
@@ -62,13 +62,13 @@ def suggest(trial):
 def grid():
     return [{"size": size} for size in (2, 3, 4, 6)]
 '''
-UNCHANGING = '''"""Two settings of which one changes nothing: confidence is below both of its values."""
+UNCHANGING = '''"""Two settings of which one changes nothing: only the highest confidence is above its values."""
 
 from icalib.sweeps.space import product
 
 METHOD = "icast"
 METRICS = {"F1": "maximize"}
-VALUES = {"regime.rule.confidence_threshold": [0.6, 0.65], "regime.rule.positive_threshold": [0.3, 0.35]}
+VALUES = {"regime.rule.confidence_threshold": [0.9999, 0.99995], "regime.rule.positive_threshold": [0.5, 0.6]}
 
 
 def suggest(trial):

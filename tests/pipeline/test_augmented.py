@@ -49,8 +49,8 @@ def test_gray_learns_from_retrieved_answers_and_records_it(runs: Path, tiny_pool
     listener = Silent()
     finished = run(small_settings("gray", tiny_pools, tiny_bert), run_context(runs, listener))
     assert [stage["name"] for stage in finished.stages] == [
-        "tokens", "post-training", "grey-answers", "grey-answers/generated-tokens", "teacher", "validation/scores",
-        "test/scores",
+        "tokens", "post-training", "grey-answers", "grey-answers/generated-tokens", "teacher",
+        "validation/scores-cross", "validation/scores", "test/scores-cross", "test/scores",
     ]  # fmt: skip
     generated = read_json(finished.path / "provenance.json")["generated"]
     assert generated["generator"] == "retrieved (bm25 of the last user utterance)"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.asgi import ask
-from helpers.runs import TRAINING, Silent, run_context, small_settings
-from helpers.tiny_models import random_batch
+from helpers.runs import TRAINING, run_context, small_settings
 from huggingface_hub import ModelCard
 from scipy.special import expit
 
@@ -20,16 +19,18 @@ from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
-from icalib.models.precision import autocast
-from icalib.models.ranker import load_for_scoring
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 from icalib.serving.application import create_app
 from icalib.serving.limits import Limits
 from icalib.serving.served_run import QuestionScorer, ServedRun
 
-KEPT = {"regime.training": {**TRAINING, "epochs": 1, "head_learning_rate": 100.0}}
-"""A head learning rate that no epoch survives."""
+ALONE = {
+    "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
+    "cross": False,
+    "calibration": "platt",
+}
+METHODS: dict[str, dict[str, Any]] = {"bi-encoder": {}, "dual-encoder": {}, "bert": ALONE}
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +40,7 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
 
 @pytest.fixture(scope="module")
 def runs(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> dict[str, RunFolder]:
-    unused = {"similarity_start": "separate"}  # as a comparison sets it for all methods
-    methods: dict[str, dict[str, Any]] = {"bi-encoder": {}, "dual-encoder": unused, "bert": KEPT}
-    return {name: run(small_settings(name, tiny_pools, tiny_bert, **made), around) for name, made in methods.items()}
+    return {name: run(small_settings(name, tiny_pools, tiny_bert, **made), around) for name, made in METHODS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def texts(pool: Pool) -> list[str]:
     return [turn.text for turn in pool.context]
 
 
-@pytest.mark.parametrize("method", ["bi-encoder", "dual-encoder"])
+@pytest.mark.parametrize("method", METHODS)
 def test_questions_get_the_probabilities_of_the_run(method: str, runs: dict[str, RunFolder], pools: list[Pool]) -> None:
     ranker = LoadedRanker.load(runs[method].path)
     table = runs[method].predictions("test").to_pandas()
@@ -64,17 +63,6 @@ def test_questions_get_the_probabilities_of_the_run(method: str, runs: dict[str,
         found = ranker.predict_proba([(texts(pool), candidate) for candidate in pool.candidates])
         np.testing.assert_allclose(found, own["prob"], rtol=1e-5)
         assert ranker.rank(texts(pool), pool.candidates)[0].index == own["logit"].argmax()
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_kept_start_is_scored_without_its_cross_encoder(precision: Any, runs: dict[str, RunFolder]) -> None:
-    cpu = torch.device("cpu")
-    whole, kept = (load_for_scoring(runs["bert"].checkpoint_path, precision, cpu) for _ in range(2))
-    whole.skips_encoder = False
-    batch = random_batch(whole)
-    kept.encoder = None
-    with torch.inference_mode(), autocast(cpu, precision):
-        assert torch.equal(kept.answer_logits(batch), whole.answer_logits(batch))
 
 
 def test_it_is_served(runs: dict[str, RunFolder], pools: list[Pool]) -> None:
@@ -91,13 +79,12 @@ def test_it_is_served(runs: dict[str, RunFolder], pools: list[Pool]) -> None:
     np.testing.assert_allclose([item["score"] for item in answer], [one.prob for one in expected], rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["bi-encoder", "dual-encoder", "bert"])
+@pytest.mark.parametrize("method", METHODS)
 def test_sentence_transformers_reads_an_exported_bi_encoder(
     method: str, runs: dict[str, RunFolder], pools: list[Pool], tmp_path: Path
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
-    assert runs["bert"].kept_start
     folder = icalib.export(runs[method].path, tmp_path / "model", format="sentence-transformer", license="mit")
     model, ranker = SentenceTransformer(str(folder), device="cpu"), LoadedRanker.load(runs[method].path)
     map_ = read_json(folder / "icalib_export.json")["calibration"]
@@ -116,22 +103,9 @@ def test_sentence_transformers_reads_an_exported_bi_encoder(
     assert names["probabilities"].shape == (2,)
 
 
-def test_a_student_that_keeps_its_start_is_its_teacher(
-    around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    listener = Silent()
-    changes = {"regime.student": KEPT["regime.training"]}
-    settings = small_settings("tsst", tiny_pools, tiny_bert, **changes)
-    kept = run(settings, run_context(around.runs, listener))
-    assert "round-1/student: no epoch was better on validation than the teacher, which is kept" in listener.messages
-    assert not kept.kept_start  # its teacher has learnt
-    with pytest.raises(SettingError, match="--distil"):
-        icalib.export(kept.path, tmp_path / "model", format="cross-encoder")
-
-
-def test_a_cross_encoder_that_has_learnt_is_no_bi_encoder(
+def test_a_cross_encoder_is_no_bi_encoder(
     around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     learnt = run(small_settings("bert", tiny_pools, tiny_bert).model_copy(update={"experiment": "learnt"}), around)
-    with pytest.raises(SettingError, match="its cross-encoder has learnt from labels"):
+    with pytest.raises(SettingError, match="it ranks by a cross-encoder"):
         icalib.export(learnt.path, tmp_path / "model", format="sentence-transformer")

@@ -54,7 +54,7 @@ def columns(run: RunFolder, *names: str) -> list[np.ndarray]:
 def test_a_random_feature_head_predicts_from_its_posterior_in_one_pass(bert: RunFolder, make: Runs) -> None:
     gpf, listener = make("gpf-bert", **{"head.num_features": 64})
     assert listener.stages["post-training"]  # all methods share it
-    assert read_posterior(gpf.checkpoint_path)["factor"].shape == (64, 64)
+    assert read_posterior(gpf.checkpoint_path / "cross")["factor"].shape == (64, 64)
     logit, prob, logit_var, information, passes = columns(
         gpf, "logit", "prob", "logit_var", "mutual_information", "num_passes"
     )
@@ -69,8 +69,8 @@ def test_a_random_feature_head_predicts_from_its_posterior_in_one_pass(bert: Run
 
 def test_gibbs_chains_run_by_ray_are_those_of_one_process(bert: RunFolder, make: Runs) -> None:
     pg, _ = make("pg-drr", **{"head.num_chains": 12, "head.support.size": 16, "head.num_steps": 3})
-    state = read_posterior(pg.checkpoint_path)
-    head = load_ranker(pg.checkpoint_path).answer_head
+    state = read_posterior(pg.checkpoint_path / "cross")
+    head = load_ranker(pg.checkpoint_path / "cross").answer_head
     assert isinstance(head, PolyaGammaHead)
     alone = sample_chains(chain_problem(state), num_chains=12, num_steps=20, seed=child_seed(1000, "posterior"))
     assert torch.equal(state["omega"], alone.omega_SN)
@@ -91,7 +91,7 @@ def test_an_ensemble_averages_its_members_and_shares_the_first_with_bert(bert: R
     np.testing.assert_allclose(columns(ensemble, "prob")[0], np.mean(probs, axis=0), rtol=1e-12)
     assert (columns(ensemble, "mutual_information")[0] > 0).any()
     for member in ("member-0", "member-1"):
-        load_ranker(ensemble.checkpoint_path / member)
+        load_ranker(ensemble.checkpoint_path / member / "cross")
 
 
 def test_gpf_berts_ensemble_is_one_bert_read_twice(make: Runs) -> None:

@@ -60,7 +60,9 @@ def test_every_damaged_file_of_a_cache_is_computed_again(untrained: RunSettings,
             shutil.rmtree(tmp_path / "again")
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "ranker.json", "backbone/tokenizer.json"])
+@pytest.mark.parametrize(
+    "file", ["parts.json", "cross/model.safetensors", "cross/ranker.json", "cross/backbone/tokenizer.json"]
+)
 def test_a_damaged_model_is_refused(finished: RunFolder, tmp_path: Path, file: str) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(finished.path, copy)
@@ -71,7 +73,9 @@ def test_a_damaged_model_is_refused(finished: RunFolder, tmp_path: Path, file: s
             use(copy)
 
 
-@pytest.mark.parametrize("file", ["checkpoints/final/model.safetensors", "stages.json", "predictions/test.parquet"])
+@pytest.mark.parametrize(
+    "file", ["checkpoints/final/cross/model.safetensors", "stages.json", "predictions/test.parquet"]
+)
 @pytest.mark.parametrize("damage", [DAMAGES[name] for name in ONE_OF_EACH], ids=ONE_OF_EACH)
 def test_the_same_command_writes_a_damaged_run_again(
     finished: RunFolder, trained: RunSettings, runs: Path, file: str, damage: Damage

@@ -92,7 +92,7 @@ def test_weights_are_as_they_were_trained_though_scoring_rounds_them(
     folder = icalib.export(source.folder.path, tmp_path / "model", format="cross-encoder")
     assert read_json(folder / "icalib_export.json")["agreement"]["largest_difference"] < 1e-5
     exported = load_file(folder / "model.safetensors")
-    trained = load_file(source.members[0][0] / "model.safetensors")
+    trained = load_file(source.members[0][0] / "cross" / "model.safetensors")
     name = "encoder.layer.0.attention.self.query.weight"
     torch.testing.assert_close(exported[f"bert.{name}"], trained[f"encoder.backbone.{name}"], rtol=0, atol=0)
 
@@ -140,7 +140,7 @@ def test_a_graph_gives_the_runs_calibrated_probabilities(
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
     source = finished(
-        around, tiny_pools, tiny_bert, "graph", "sngp", similarity_start="both", calibration="isotonic",
+        around, tiny_pools, tiny_bert, "graph", "sngp", calibration="isotonic",
         **{"head.num_features": 64},
     )  # fmt: skip
     folder = icalib.export(source.folder.path, tmp_path / "graph", format="onnx")

@@ -37,9 +37,10 @@ def iart(runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
 def test_iart_starts_from_word_vectors_and_an_intent_classifier(iart: RunFolder) -> None:
     stages = {stage["name"]: Path(stage["path"]) for stage in iart.stages}
     assert list(stages) == [
-        "tokens", "word-vectors", "intent-classifier", "teacher", "validation/scores", "test/scores",
+        "tokens", "word-vectors", "intent-classifier", "teacher", "validation/scores-cross", "validation/scores",
+        "test/scores-cross", "test/scores",
     ]  # fmt: skip
-    ranker = load_ranker(iart.checkpoint_path)
+    ranker = load_ranker(iart.checkpoint_path / "cross")
     assert isinstance(ranker.encoder, IART)
     words = read_weights(stages["word-vectors"] / "checkpoint")["encoder.embedding.weight"]
     classifier = read_weights(stages["intent-classifier"] / "checkpoint")
@@ -79,7 +80,7 @@ def test_without_labelled_intents_the_run_says_so_and_weighs_turns_alike(
     finished = run(settings, run_context(runs, listener))
     assert any("all turns of a context have the same weight" in message for message in listener.messages)
     assert "intent-classifier" not in listener.stages
-    encoder = load_ranker(finished.checkpoint_path).encoder
+    encoder = load_ranker(finished.checkpoint_path / "cross").encoder
     assert encoder.intent_classifier is None
     assert encoder.intent_attention.weight is None
 
@@ -88,7 +89,8 @@ def test_sam_goes_on_from_a_post_trained_backbone(runs: Path, tiny_pools: Path, 
     settings = small_settings("sam", tiny_pools, tiny_bert, **{"encoder.matching_size": 16})
     sam = run(settings, run_context(runs, Silent()))
     assert [stage["name"] for stage in sam.stages] == [
-        "tokens", "post-training", "teacher", "validation/scores", "test/scores",
+        "tokens", "post-training", "teacher", "validation/scores-cross", "validation/scores", "test/scores-cross",
+        "test/scores",
     ]  # fmt: skip
-    assert isinstance(load_ranker(sam.checkpoint_path).encoder, SAM)
+    assert isinstance(load_ranker(sam.checkpoint_path / "cross").encoder, SAM)
     assert np.isfinite(sam.predictions("test")["logit"].to_numpy()).all()

@@ -40,7 +40,7 @@ def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(
     assert (write_tensorboard(finished) / "round_00/validation/events.out.tfevents.post_training").is_file()
     start = Path(next(stage["path"] for stage in finished.stages if stage["name"] == "post-training")) / "checkpoint"
     assert {name.split(".")[0] for name in read_weights(start)} == {"encoder"}
-    final = read_weights(finished.path / "checkpoints" / "final")
+    final = read_weights(finished.checkpoint_path / "cross")
     assert {name.split(".")[0] for name in final} == {"encoder", "answer_head"}
 
 

@@ -78,7 +78,7 @@ def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, fi
 
 
 def test_work_is_shared(finished: SweepFolder) -> None:
-    for name in ("post-training", "teacher", "round-1/scores", "round-1/student"):
+    for name in ("post-training", "teacher", "round-1/scores-cross", "round-1/scores", "round-1/student"):
         first, second = (stage_of(finished, trial, name) for trial in (0, 1))
         assert first["digest"] == second["digest"]
         assert (first["reused"], second["reused"]) == (False, True)
@@ -101,7 +101,7 @@ def test_trials_see_validation_and_the_winner_test(finished: SweepFolder) -> Non
 def test_only_the_winners_model_stays(finished: SweepFolder) -> None:
     best = finished.best()
     assert best is not None
-    assert (finished.best_run(1).checkpoint_path / "model.safetensors").is_file()
+    assert (finished.best_run(1).checkpoint_path / "cross" / "model.safetensors").is_file()
     kept = {Path(stage["path"]) for stage in finished.run_folder(best.trial, 1).stages}
     for trial in (0, 1, 3):
         assert not finished.run_folder(trial, 1).checkpoint_path.exists()
@@ -157,7 +157,7 @@ def test_a_setting_that_changes_nothing_is_named(base: RunSettings, runs: Path) 
     folder = run_sweep(written_space(runs, "unchanging", UNCHANGING), base, run_context(runs), HERE)
     found = _ties(folder)
     assert [tie.trials for tie in found] == [(0, 2), (1, 3)]
-    assert all(tie.varied == {"regime.rule.confidence_threshold": (0.6, 0.65)} for tie in found)
+    assert all(tie.varied == {"regime.rule.confidence_threshold": (0.9999, 0.99995)} for tie in found)
     assert not any(tie.kept_initial_weights for tie in found)
 
 
@@ -168,7 +168,8 @@ def test_trials_that_differ_are_no_tie_and_those_that_kept_their_weights_are(
     trained = small_settings("bert", tiny_pools, tiny_bert)
     assert _ties(run_sweep(space, trained, run_context(runs), HERE)) == []
 
-    kept = small_settings("bert", tiny_pools, tiny_bert, **{"regime.training.epochs": 0})
+    similarity = {"training": {"epochs": 0, "selection_metric": "MAP"}}
+    kept = small_settings("bert", tiny_pools, tiny_bert, similarity=similarity, cross=False)
     (tie,) = _ties(run_sweep(space, kept, run_context(runs / "kept"), HERE))
     assert tie.trials == (0, 1, 2)
     assert tie.varied == {"regime.training.learning_rate": (1e-4, 1e-3, 3e-3)}

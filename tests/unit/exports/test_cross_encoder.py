@@ -24,8 +24,6 @@ CALIBRATION = AffineMap(slope=1.7, offset=-0.4)
 def sensitive(backbone: Path, **settings: Any) -> Ranker:
     """A ranker whose logits differ by several units between texts, as those of trained ones do."""
     ranker = tiny_ranker(backbone, **settings)
-    config = ranker.config.model_copy(update={"similarity_start": "none"})
-    ranker = Ranker(config).eval()
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(1)
         for parameter in ranker.parameters():

@@ -50,14 +50,14 @@ def subject(backbone: Path, estimator: AbstractEstimator.Config, calibration: An
             "bert",
             Deterministic.Config(),
             AffineMap(slope=2.0, offset=0.1),
-            {"similarity_start": "separate", "turn_separators": True},
+            {"turn_separators": True},
         ),
-        ("bert", Posterior.Config(), ISOTONIC, {"similarity_start": "both", "head": HEAD}),
+        ("bert", Posterior.Config(), ISOTONIC, {"head": HEAD}),
         (
             "roberta",
             Posterior.Config(integration="mean_field"),
             IDENTITY,
-            {"similarity_start": "together", "head": HEAD},
+            {"head": HEAD},
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from helpers.runs import small_settings
 from icalib.calibration.fitted import AnyMap, FocalInverseMap, IsotonicMap
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
+from icalib.core.files import write_json
 from icalib.core.run_folder import RunFolder
 from icalib.exports import refusals
 from icalib.exports.choices import FORMATS
 from icalib.exports.refusals import check_exportable, check_installed, exact_format
+from icalib.parts.job import PartName
+from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.inference import FinishedRun
 from icalib.scoring.gain import GainRule
@@ -30,28 +34,48 @@ def finished(method: str, map_: AnyMap | None = None, members: int = 1, **change
     return FinishedRun(RunFolder("runs/x"), settings, fitted, ((Path("model"), own),) * members)
 
 
-NONE = {"similarity_start": "none"}
+def with_parts(run: FinishedRun, folder: Path, *names: PartName) -> FinishedRun:
+    """The run with these parts in its sum, if it has a sum."""
+    parts = tuple(PartWeight(name=name, weight=1.0) for name in names)
+    write_json(folder / PARTS_FILE, SumOfParts(parts=parts).model_dump(mode="json"))
+    return replace(run, members=tuple((folder, estimator) for _, estimator in run.members))
 
 
 @pytest.mark.parametrize(
     ("run", "found", "exact"),
     [
-        (finished("bert"), "cosine of both texts", "onnx"),
-        (finished("bert", ISOTONIC, calibration="isotonic", **NONE), "its calibration is isotonic", "onnx"),
-        (finished("bert", FocalInverseMap(gamma=2.0), **NONE), "--calibration platt is", None),
-        (finished("sngp", **NONE), "RandomFeatureHead", "onnx"),
-        (finished("pg-drr", **NONE), "PolyaGammaHead", None),
-        (finished("mc-dropout", **NONE), "the passes of MCDropout", None),
-        (finished("ensemble", members=3, **NONE), "averages over 3 members", None),
-        (finished("icast", **NONE), "intents", None),
-        (finished("grn", loss="binary-cross-entropy", **NONE), "GraphEncoder", None),
-        (finished("iart", **NONE), "IART", None),
+        (finished("bert", ISOTONIC, calibration="isotonic"), "its calibration is isotonic", "onnx"),
+        (finished("bert", FocalInverseMap(gamma=2.0)), "--calibration platt is", None),
+        (finished("sngp"), "RandomFeatureHead", "onnx"),
+        (finished("pg-drr"), "PolyaGammaHead", None),
+        (finished("mc-dropout"), "the passes of MCDropout", None),
+        (finished("ensemble", members=3), "averages over 3 members", None),
+        (finished("icast"), "intents", None),
+        (finished("grn", loss="binary-cross-entropy"), "GraphEncoder", None),
+        (finished("iart"), "IART", None),
         (finished("jm"), "softmax", None),
         (finished("dual-encoder"), "ranks by a bi-encoder", "sentence-transformer"),
     ],
     ids=lambda value: value.settings.method if isinstance(value, FinishedRun) else "",
 )
-def test_what_a_cross_encoder_cant_express(run: FinishedRun, found: str, exact: str | None) -> None:
+def test_what_a_cross_encoder_cant_express(run: FinishedRun, found: str, exact: str | None, tmp_path: Path) -> None:
+    check_refusal(with_parts(run, tmp_path, "cross"), found, exact)
+
+
+@pytest.mark.parametrize(
+    ("parts", "found", "exact"),
+    [
+        (("similarity",), "ranks by a bi-encoder", "sentence-transformer"),
+        (("similarity", "cross"), "a sum of the parts similarity, cross", None),
+    ],
+)
+def test_a_cross_encoder_is_not_a_sum_of_other_parts(
+    parts: tuple[PartName, ...], found: str, exact: str | None, tmp_path: Path
+) -> None:
+    check_refusal(with_parts(finished("bert"), tmp_path, *parts), found, exact)
+
+
+def check_refusal(run: FinishedRun, found: str, exact: str | None) -> None:
     with pytest.raises(SettingError) as refused:
         check_exportable(run, "cross-encoder", "run")
     assert found in str(refused.value)
@@ -67,10 +91,10 @@ def test_what_a_cross_encoder_cant_express(run: FinishedRun, found: str, exact: 
         exact_format(run, "run")
 
 
-def test_a_linear_ranker_is_a_cross_encoder() -> None:
-    plain = finished("bert", ISOTONIC, calibration="isotonic", **NONE)
+def test_a_linear_ranker_is_a_cross_encoder(tmp_path: Path) -> None:
+    plain = with_parts(finished("bert", ISOTONIC, calibration="isotonic"), tmp_path, "cross")
     assert exact_format(plain, "platt") == "cross-encoder"
-    with pytest.raises(SettingError, match="its cross-encoder has learnt from labels"):
+    with pytest.raises(SettingError, match="it ranks by a cross-encoder"):
         check_exportable(plain, "sentence-transformer", "platt")
 
 

@@ -1,0 +1,139 @@
+"""Runs of a sum of parts: what they leave, predict elsewhere, and reuse."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from helpers.runs import TRAINING, Silent, prediction_digest, run_context, small_settings
+
+from icalib.core.errors import RunFolderError
+from icalib.core.files import read_json_list
+from icalib.core.run_folder import RUN_VERSION, RunFolder
+from icalib.core.seeding import child_seed
+from icalib.data.encoding import TokenStore
+from icalib.methods.catalogue import presets
+from icalib.parts.job import ORDER
+from icalib.parts.loaded import LoadedMembers
+from icalib.parts.sum import SumOfParts, fit_sum
+from icalib.pipeline.executor import LocalExecutor
+from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.run import RunContext, RunSettings, run
+from icalib.scoring.shards import Shards
+from icalib.training.answers import TrainJob
+from icalib.training.job import TrainingJob
+
+PARTS: dict[str, Any] = {
+    "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
+    "intent": {},
+    "uncertainty.num_passes": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+    return small_settings("icast", tiny_pools, tiny_bert, **PARTS)
+
+
+@pytest.fixture(scope="module")
+def finished(settings: RunSettings, around: RunContext) -> RunFolder:
+    return run(settings, around)
+
+
+@pytest.fixture(scope="module")
+def fitted(finished: RunFolder) -> SumOfParts:
+    (found,) = read_json_list(finished.path / "parts.json")
+    return SumOfParts.model_validate(found)
+
+
+def test_it_has_the_weights_of_all_parts_and_checkpoints_of_the_used_ones(
+    finished: RunFolder, fitted: SumOfParts
+) -> None:
+    assert [part.name for part in fitted.parts] == list(ORDER)
+    assert SumOfParts.load(finished.checkpoint_path / "parts.json") == fitted
+    kept = {path.name for path in finished.checkpoint_path.iterdir() if path.is_dir()}
+    intents = {"intent"} if "cross" in fitted.used else set[str]()  # which the cross-encoder reads
+    assert kept == set(fitted.used) | intents
+    names = [stage["name"] for stage in finished.stages]
+    trained = ["similarity", "similarity-fold-1", "similarity-fold-2", "intent", "cross"]
+    assert [name for name in names if name.removeprefix("teacher-") in trained] == [f"teacher-{one}" for one in trained]
+    assert [name for name in names if name.removeprefix("round-1/student-") in trained] == [
+        f"round-1/student-{one}" for one in ORDER
+    ]
+
+
+def test_another_machine_predicts_what_the_run_did(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_all_parts(*arguments: Any) -> SumOfParts:
+        found = fit_sum(*arguments)
+        return found.model_copy(update={"parts": tuple(one.model_copy(update={"weight": 1.5}) for one in found.parts)})
+
+    monkeypatch.setattr("icalib.parts.sum.fit_sum", with_all_parts)
+    finished = run(settings, run_context(tmp_path))
+    members = FinishedRun.open(shutil.copytree(finished.path, tmp_path / "copy")).load_members()
+    assert isinstance(members, LoadedMembers)
+    assert tuple(members.sums[0].parts) == ORDER
+    stages = {stage["name"]: Path(stage["path"]) for stage in finished.stages}
+    store = TokenStore(stages["tokens"] / "test.arrow")
+    shards = list(Shards(stages["test/scores"]))
+    assert len(shards) > 1
+    for index, (expected, predicted) in enumerate(shards):
+        seed = child_seed(settings.seed * 1000, "shard", "test", "all", index)
+        rows = sorted(set(expected["row"].to_pylist()))
+        scores, intents = members.score(store, rows, seed)
+        pd.testing.assert_frame_equal(scores.to_pandas(), expected.to_pandas(), rtol=1e-6)
+        assert intents == predicted
+
+
+class Interrupted(Exception):
+    """The cross-encoder's training would begin."""
+
+
+def test_an_interrupted_run_goes_on_and_a_repeated_one_reuses_every_stage(
+    finished: RunFolder, settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = LocalExecutor.train
+
+    def interrupted(executor: LocalExecutor, job: TrainingJob, *arguments: Any) -> None:
+        if isinstance(job, TrainJob):
+            raise Interrupted
+        train(executor, job, *arguments)
+
+    listener = Silent()
+    context = run_context(tmp_path, listener)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalExecutor, "train", interrupted)
+        with pytest.raises(Interrupted):
+            run(settings, context)
+    done = set(listener.stages)
+    assert "teacher-intent" in done
+    listener.stages.clear()
+    again = run(settings, context)
+    assert {name for name, reused in listener.stages.items() if reused} >= done
+    assert prediction_digest(again) == prediction_digest(finished)
+    shutil.rmtree(again.path)
+    listener.stages.clear()
+    assert prediction_digest(run(settings, context)) == prediction_digest(finished)
+    assert all(listener.stages.values())
+
+
+def test_the_papers_method_is_the_cross_encoder_alone(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
+    chosen = presets("icast")["paper"]
+    parts = {name: chosen.get(name, value) for name, value in PARTS.items()}
+    settings = small_settings("icast", tiny_pools, tiny_bert, **parts, cross=chosen.get("cross", True))
+    paper = run(settings.model_copy(update={"experiment": "paper"}), run_context(runs))
+    (fitted,) = read_json_list(paper.path / "parts.json")
+    assert SumOfParts.model_validate(fitted) == SumOfParts.alone("cross")
+    assert {path.name for path in paper.checkpoint_path.iterdir()} == {"parts.json", "cross"}
+
+
+def test_a_run_of_an_older_version_is_refused_in_a_sentence(finished: RunFolder, tmp_path: Path) -> None:
+    copy = shutil.copytree(finished.path, tmp_path / "copy")
+    config = (copy / "config.yaml").read_text().replace(f"version: {RUN_VERSION}\n", f"version: {RUN_VERSION - 1}\n")
+    (copy / "config.yaml").write_text(config)
+    with pytest.raises(RunFolderError, match=r"has run-folder version 2, this icalib reads version 3\. Use .*--fresh"):
+        FinishedRun.open(copy)
