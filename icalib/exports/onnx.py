@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.calibration.fitted import AffineMap, FittedMap, IsotonicMap
-from icalib.data.encoding import Encoded, Layout
+from icalib.data.encoding import Encoded
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.bi_encoder import unit_means
-from icalib.encoders.transformer import Batch, TransformerEncoder
+from icalib.encoders.transformer import Batch
 from icalib.exports.agreement import Comparison, Scorer, Scores, ranker_scorer
 from icalib.exports.stock import read_stock, write_tokenizer
 from icalib.exports.subject import Subject
@@ -126,8 +125,6 @@ class RankerGraph(nn.Module):
         super().__init__()
         self.ranker: Any = deepcopy(ranker)
         self.ranker.encoder.backbone.set_attn_implementation("eager")
-        if ranker.bi_encoder is not None:
-            self.ranker.bi_encoder = _PairSimilarity(self.ranker.bi_encoder.encoder, ranker.layout)
         self._has_posterior = estimator.needs == "posterior"
         if self._has_posterior:
             self.ranker.answer_head = _InverseFactor(self.ranker.answer_head)
@@ -165,38 +162,6 @@ class _InverseFactor(nn.Module):
         phi_BL, logit_B = self.head.features_and_logits(features_BD, mean_B)
         var_B = (phi_BL @ self.inverse_LL.T).square().sum(1)  # ‖C⁻¹φ‖²
         return LogitPosterior(logit_B[None], var_B[None])
-
-
-class _PairSimilarity(nn.Module):
-    """The bi-encoder's cosine, from the ids of a pair: context and candidate are moved to the start of a row each."""
-
-    def __init__(self, encoder: TransformerEncoder, layout: Layout) -> None:
-        super().__init__()
-        self.encoder = encoder
-        encoder.backbone.set_attn_implementation("eager")
-        self._cls, self._separator = layout.cls, layout.separator
-
-    @override
-    def forward(self, batch: Batch) -> Tensor:
-        """Compute the cosines [B]."""
-        ids_BL, segments_BL, lengths_B = batch.ids_BL, batch.segments_BL, batch.lengths_B
-        column_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
-        is_word_BL = (ids_BL != self._separator) & (ids_BL < self.encoder.vocabulary)
-        is_word_BL &= (column_L > 0) & (column_L < lengths_B[:, None])
-        context_BD = self._mean(ids_BL, is_word_BL & (segments_BL == 0))
-        candidate_BD = self._mean(ids_BL, is_word_BL & (segments_BL == 1))
-        return (context_BD * candidate_BD).sum(1)
-
-    def _mean(self, ids_BL: Tensor, kept_BL: Tensor) -> Tensor:
-        """Return the unit mean states of [CLS], the kept ids and a separator."""
-        length_B = kept_BL.sum(1)
-        # the ids that aren't kept are written to the last column, which is cut off
-        index_BL = torch.where(kept_BL, kept_BL.long().cumsum(1), ids_BL.shape[1] + 1)
-        row_BL = torch.zeros_like(torch.cat([ids_BL, ids_BL[:, :2]], 1)).scatter(1, index_BL, ids_BL)[:, :-1]
-        column_L = torch.arange(row_BL.shape[1], device=ids_BL.device)
-        row_BL = torch.where(column_L == length_B[:, None] + 1, self._separator, row_BL)
-        row_BL = torch.where(column_L == 0, self._cls, row_BL)
-        return unit_means(self.encoder, Batch(row_BL, torch.zeros_like(row_BL), length_B + 2))
 
 
 def _probabilities(map_: FittedMap, logit_B: Tensor) -> Tensor:
