@@ -8,6 +8,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
     rounds/<r>/        pseudo_labels.parquet (PSEUDO_LABEL_SCHEMA), summary.json (RoundSummary)
     generated/         a generator's texts for the labelled pools, for people to look at
     parts.json         of each member: weights w_k and offset b of its parts, R@1 and NLL of each alone and of the sum
+    intents.json       how well the intent part predicts intents on validation: F1 of all, of each, frequencies
     chosen.json        round and epoch whose model is the result; epoch 0 is the start of its training
     predictions/       <split>.parquet (PREDICTION_SCHEMA), <split>_intents.parquet (INTENT_SCHEMA)
     metrics.parquet    METRIC_SCHEMA

@@ -42,6 +42,8 @@ from icalib.training.pairs import validation_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
 
 WEIGHTS = "intent.safetensors"
+INTENTS_FILE = "intents.json"
+"""How well intents are predicted on validation."""
 OUT_OF_FOLD = "out-of-fold"
 """Folder with the column of the labelled pools, each by a fit to the other folds."""
 _RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -304,7 +306,7 @@ class IntentJob(ShardedJob):
 
     @override
     def shard_path(self, folder: Path, index: int) -> Path:
-        return folder / "intents.json"
+        return folder / INTENTS_FILE
 
     @override
     def shared_files(self, folder: Path, index: int) -> Sequence[Path]:

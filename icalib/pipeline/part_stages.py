@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from icalib.core.events import Message
+from icalib.core.files import read_json
 from icalib.core.job import Artifact
 from icalib.core.stage_cache import StageName
 from icalib.parts.folds import Fold
-from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob
+from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
 from icalib.parts.job import ORDER, ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import PARTS_FILE, FitJob, OffsetJob, SumJob, SumOfParts
@@ -261,7 +262,16 @@ class _Parts:
             pseudo_labels=self._pseudo_labels(),
             precision=stages.scoring.precision,
         )
-        return stages.map(self._named("intent"), job)
+        stage = stages.map(self._named("intent"), job)
+        path = stage.path / INTENTS_FILE
+        if path.is_file() and (found := read_json(path)):  # not with --dry, nor without labelled intents on validation
+            stages.emit(
+                Message(
+                    f"{stage.name}: predicts intents with a micro-F1 of {found['micro_F1']:.2f}, macro-F1 "
+                    f"{found['macro_F1']:.2f}, on validation (threshold {found['threshold']:g})"
+                )
+            )
+        return stage
 
     def _cross(self, offsets: Artifact | None, *, has_intents: bool) -> Stage:
         stages, training, student = self.stages, self.training, self.training.student

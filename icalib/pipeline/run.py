@@ -33,6 +33,7 @@ from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.models.config import RankerConfig
+from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
@@ -178,6 +179,10 @@ def _train_and_predict(
     )
     if method.regime.trains:
         folder.write_json(PARTS_FILE, [model.fitted.model_dump(mode="json") for model in models])
+        intents = [model.parts["intent"].path.parent / INTENTS_FILE for model in models if "intent" in model.parts]
+        if intents:
+            names = dict(enumerate(pool_set.intents))
+            folder.write_json(INTENTS_FILE, {"intents": names, "members": [read_json(path) for path in intents]})
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
     fitted = fit(scores["validation"], method, _train_prior(method, pool_set))
     if fitted.none_of_these is None and pool_set.num_unanswerable:
