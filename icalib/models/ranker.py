@@ -151,7 +151,7 @@ class Ranker(Model):
         """Call a method of the answer head with the features and offsets of encoded pairs, in float32."""
         with torch.autocast(encoded.features_BD.device.type, enabled=False):
             features_BD = encoded.features_BD.float()
-            offset_B = features_BD.new_zeros(len(features_BD)) if batch.offset_B is None else batch.offset_B
+            offset_B = torch.zeros_like(features_BD[:, 0]) if batch.offset_B is None else batch.offset_B
             return method(features_BD, offset_B, *rest)
 
     def intent_logits(self, batch: Batch) -> Tensor:

@@ -140,7 +140,7 @@ def test_a_graph_gives_the_runs_calibrated_probabilities(
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
     source = finished(
-        around, tiny_pools, tiny_bert, "graph", "sngp", calibration="isotonic",
+        around, tiny_pools, tiny_bert, "graph", "sngp", calibration="temperature",
         **{"head.num_features": 64},
     )  # fmt: skip
     folder = icalib.export(source.folder.path, tmp_path / "graph", format="onnx")

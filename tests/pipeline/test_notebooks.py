@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
 PARAMETERS = "parameters"
 """Tag of the cell whose values a smaller run replaces; those of papermill."""
 SMALL: dict[str, dict[str, Any]] = {
-    "own_csv": {"num_tickets": 220, "max_error": 0.95, "export": {"format": "onnx"}},
+    "own_csv": {"num_tickets": 220, "max_error": 0.95, "export": {"format": "cross-encoder", "distil": True}},
     "few_labels": {"num_dialogues": 100, "limit": {"train": 16, "validation": 12, "test": 12}, "epochs": 1},
 }
 BUDGET = {"encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 20}}
