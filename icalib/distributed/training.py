@@ -39,10 +39,11 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
     stopped the training, another IcalibError that workers failed repeatedly, or what only the user can fix.
     """
     remove(folder / STOP)  # left by an earlier attempt
-    keeps_start = job.loop_settings.epochs == 0 and job.loop_settings.zero_stage < 3  # which shards the start, too
+    loop = job.loop_settings
+    without_training = loop.epochs == 0 and loop.zero_stage < 3  # stage 3 shards the initial weights, too
     with ProgressWatcher(job, folder, stage, emit):
-        if keeps_start:
-            _keep_start(job, folder, resources)
+        if without_training:
+            _without_epochs(job, folder, resources)
         else:
             _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
@@ -50,7 +51,7 @@ def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit
     for name in (RESUME, PROGRESS, STOP):  # optimiser states are three times as large as the weights
         remove(folder / name)
     world_size = read_json(folder / "result.json")["world_size"]
-    if world_size < resources.num_workers and not keeps_start:
+    if world_size < resources.num_workers and not without_training:
         lost = f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
         emit(Message(lost + "its dropout masks differ from those of an uninterrupted training"))
 
@@ -82,15 +83,17 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
     return tasks[index].run()
 
 
-def _keep_start(job: TrainingJob, folder: Path, resources: Resources) -> None:
+def _without_epochs(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Run a training without epochs in a Ray task, whose process needn't be started for it as Ray Train's are."""
     from ray.exceptions import RayError
 
     try:
-        _run_alone(_write_start, job, folder, resources, max_retries=_MAX_FAILURES)
+        _run_alone(_write_initial_weights, job, folder, resources, max_retries=_MAX_FAILURES)
     except RayError as error:
         _raise_user_error(error)
-        raise IcalibError(f"the start in {folder} failed: {error}. Run the same command again.") from error
+        raise IcalibError(
+            f"writing the initial weights in {folder} failed: {error}. Run the same command again."
+        ) from error
 
 
 def _run_alone(
@@ -112,7 +115,7 @@ def _loop_config(job: TrainingJob, folder: Path, resources: Resources) -> dict[s
     return {"job": job.to_json(), "folder": location(folder), "threads": resources.cpus_per_worker}
 
 
-def _write_start(config: dict[str, Any]) -> None:
+def _write_initial_weights(config: dict[str, Any]) -> None:
     import torch
 
     from icalib.training.local_engine import LocalEngine

@@ -58,11 +58,6 @@ class AbstractHead(Component, nn.Module):
         """Return point logits [B]."""
         raise NotImplementedError
 
-    @property
-    def adds_nothing(self) -> bool:
-        """Whether logits are the mean function for any features; reads the weights, which waits for a GPU."""
-        return False
-
     def start_at_mean(self) -> None:
         """Change the initial weights so that the logits are those of the mean function until training corrects them."""
 

@@ -23,11 +23,6 @@ class LinearHead(AbstractHead):
         nn.init.normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
 
-    @property
-    @override
-    def adds_nothing(self) -> bool:
-        return not bool(self.linear.weight.any() or self.linear.bias.any())
-
     @override
     def start_at_mean(self) -> None:
         nn.init.zeros_(self.linear.weight)

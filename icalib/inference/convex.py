@@ -1,7 +1,11 @@
-"""Convex fits with a ridge: logistic regression for many labels at once, and listwise regression over pools."""
+"""Convex fits with a ridge: logistic regression for many labels at once, and listwise regression over pools.
+
+Products of matrices are torch's, whose number of threads the executors set: numpy's would round by the machine's cores.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +14,6 @@ import torch
 from torch import Tensor
 
 Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 
 
 def fit_labels(features_ND: Floats, labels_NK: Floats, ridge: float) -> Floats:
@@ -34,6 +37,11 @@ def with_bias(features_ND: Floats) -> Floats:
     return np.concatenate([features_ND, np.ones((len(features_ND), 1), np.float32)], 1)
 
 
+def product(left: Floats, right: Floats) -> Floats:
+    """Return the product of two matrices, or of a matrix and a vector."""
+    return (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
+
+
 @dataclass(frozen=True)
 class Choices:
     """Right candidates among wrong ones, as a listwise problem.
@@ -48,8 +56,8 @@ class Choices:
     def of(cls, pool_N: npt.NDArray[np.int64], label_N: npt.NDArray[np.int64]) -> Choices:
         """Return the questions of pairs, given each pair's pool; pools without right or wrong pairs ask nothing."""
         questions: list[list[int]] = []
-        for pool in np.unique(pool_N):
-            rows = np.flatnonzero(pool_N == pool)
+        order = np.argsort(pool_N, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(pool_N[order])) + 1):
             wrong = rows[label_N[rows] == 0].tolist()
             questions += [[int(right), *wrong] for right in rows[label_N[rows] == 1] if wrong]
         width = max(map(len, questions), default=1)
@@ -64,18 +72,17 @@ class Choices:
         logits_QC = logit_N[pairs_QC.clamp(min=0)].masked_fill(pairs_QC < 0, -torch.inf)
         return torch.log_softmax(logits_QC, 1)
 
-    def information(self, features_ND: Floats, logit_N: Doubles) -> Doubles:
-        """Return Σ_q X_qᵀ(diag p − p pᵀ)X_q, the Hessian of the loss; [D, D]."""
-        prob_QC = torch.nan_to_num(self._log_probs(torch.from_numpy(logit_N)).exp()).numpy()
-        found = np.zeros((features_ND.shape[1],) * 2)
+    def information(self, features_ND: Floats, logit_N: Tensor) -> Tensor:
+        """Return Σ_q X_qᵀ(diag p − p pᵀ)X_q, the Hessian of the loss; [D, D], float64."""
+        prob_QC = torch.nan_to_num(self._log_probs(logit_N.double()).exp())
+        found_DD = torch.zeros((features_ND.shape[1],) * 2, dtype=torch.float64)
         for start in range(0, len(self.pairs_QC), 512):
             pairs_qC, prob_qC = self.pairs_QC[start : start + 512], prob_QC[start : start + 512]
-            x_qCD = features_ND[np.maximum(pairs_qC, 0)].astype(np.float64)
-            weighted = x_qCD * prob_qC[..., None]
-            mean_qD = weighted.sum(1)
-            flat = x_qCD.reshape(-1, x_qCD.shape[-1])
-            found += flat.T @ weighted.reshape(flat.shape) - mean_qD.T @ mean_qD
-        return found
+            x_qCD = torch.from_numpy(features_ND[np.maximum(pairs_qC, 0)]).double()
+            weighted_qCD = x_qCD * prob_qC[..., None]
+            mean_qD = weighted_qCD.sum(1)
+            found_DD += x_qCD.flatten(0, 1).T @ weighted_qCD.flatten(0, 1) - mean_qD.T @ mean_qD
+        return found_DD
 
 
 def fit_choices(features_ND: Floats, offset_N: Floats, choices: Choices, ridge: float) -> Floats:
@@ -87,12 +94,12 @@ def fit_choices(features_ND: Floats, offset_N: Floats, choices: Choices, ridge: 
     return weight_D.detach().numpy()
 
 
-def _minimise(weight: Tensor, loss: object) -> None:
+def _minimise(weight: Tensor, loss: Callable[[], Tensor]) -> None:
     optimiser = torch.optim.LBFGS([weight], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        value: Tensor = loss()  # pyright: ignore[reportCallIssue]
+        value = loss()
         value.backward()
         return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from icalib.core.errors import DataError
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
@@ -30,6 +31,20 @@ def classification(
         precision=_ratio(true_positives, predicted_positives),
         recall=_ratio(true_positives, positives),
         f1=_ratio(2 * true_positives, predicted_positives + positives),
+    )
+
+
+def label_counts(predicted_NK: npt.NDArray[np.bool_], gold_NK: npt.NDArray[np.bool_]) -> FloatArray:
+    """Return true positives, predicted and gold ones of K labels that may occur together; [3, K]."""
+    return np.stack([(predicted_NK & gold_NK).sum(0), predicted_NK.sum(0), gold_NK.sum(0)]).astype(np.float64)
+
+
+def micro_macro_f1(counts_3K: FloatArray) -> tuple[float, float]:
+    """Return F1 of all decisions together, and the mean over the labels that occur."""
+    occurs_K = counts_3K[2] > 0
+    return (
+        float(classification(*counts_3K.sum(1)).f1),
+        float(classification(*counts_3K[:, occurs_K]).f1.mean()),
     )
 
 

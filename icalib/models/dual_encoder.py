@@ -17,7 +17,7 @@ from icalib.encoders.transformer import Batch, TransformerEncoder
 from icalib.models.checkpoint import load_ranker_config, read_weights, save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.model import Model
-from icalib.models.precision import Precision, autocast, resolve_precision
+from icalib.models.precision import Precision, autocast, resolve_precision, round_linear_layers
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,6 +68,13 @@ class DualEncoder(Model):
         """Write a checkpoint for `start_weights`."""
         weights = {f"{PREFIX}{name.removeprefix('encoder.')}": tensor for name, tensor in state.items()}
         save_ranker(folder, RankerConfig(encoder=self._encoder_config), weights)
+
+
+def load_dual_encoder(folder: Path, precision: Precision, device: torch.device) -> DualEncoder:
+    """Load a checkpoint to score with, in evaluation mode and with its weights in the precision of the passes."""
+    loaded = DualEncoder.load(folder).to(device).eval()
+    round_linear_layers(loaded.encoder, precision, device)
+    return loaded
 
 
 def bi_encoder_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import nn
+
+from icalib.encoders.transformer import BackboneEncoder
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -21,6 +24,14 @@ def resolve_precision(precision: Precision, device: torch.device) -> Literal["fp
 def cpu_computes_bf16() -> bool:
     """Return whether this CPU has instructions for bfloat16 products."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
+
+
+def round_linear_layers(encoder: nn.Module, precision: Precision, device: torch.device) -> None:
+    """In bf16, hold the weights of a backbone's linear layers as bfloat16."""
+    if resolve_precision(precision, device) == "bf16" and isinstance(encoder, BackboneEncoder):
+        for layer in encoder.backbone.modules():
+            if type(layer) is nn.Linear:  # not a layer with a bound, whose weight is computed in float32
+                layer.to(torch.bfloat16)
 
 
 def autocast(device: torch.device, precision: Literal["fp32", "bf16"]) -> torch.autocast:

@@ -17,13 +17,13 @@ from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Layout
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.spectral_norm import warm_up
-from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
+from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
 from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
 from icalib.models.config import RankerConfig
 from icalib.models.dual_encoder import PREFIX, bi_encoder_weights
 from icalib.models.model import Model
-from icalib.models.precision import Precision, resolve_precision
+from icalib.models.precision import Precision, round_linear_layers
 
 
 class MaskedWordHead(nn.Module):
@@ -232,16 +232,8 @@ def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -
     them in every pass; the scores are the same to the bit. Passes outside of autocast need `load_ranker`.
     """
     ranker = load_ranker(folder).to(device).eval()
-    if resolve_precision(precision, device) == "bf16":
-        round_linear_layers(ranker.encoder)
+    round_linear_layers(ranker.encoder, precision, device)
     return ranker
-
-
-def round_linear_layers(encoder: nn.Module) -> None:
-    """Hold the weights of a backbone's linear layers as bfloat16."""
-    for layer in encoder.backbone.modules() if isinstance(encoder, BackboneEncoder) else ():
-        if type(layer) is nn.Linear:  # not a layer with a bound, whose weight is computed in float32
-            layer.to(torch.bfloat16)
 
 
 def start_weights(ranker: Ranker, folder: Path) -> None:

@@ -29,14 +29,15 @@ from icalib.core.job import Artifact, ByContent, ShardedJob
 from icalib.data.encoding import Budget, Ids, Layout, TokenPool, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
-from icalib.inference.convex import Choices, fit_choices, fit_labels, with_bias
-from icalib.metrics.classification import classification
+from icalib.inference.convex import Choices, fit_choices, fit_labels, product, with_bias
+from icalib.metrics.classification import classification, label_counts, micro_macro_f1
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.dual_encoder import DualEncoder, text_vectors
+from icalib.models.dual_encoder import DualEncoder, load_dual_encoder, text_vectors
 from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.parts.folds import fold_of
 from icalib.scoring.column import Column, Columns, Floats, column_table
 from icalib.scoring.gain import IntentChoice
+from icalib.scoring.offsets import Offsets
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.pairs import validation_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
@@ -90,12 +91,12 @@ class IntentModel:
         for turn, vector_D in enumerate(vectors_TD):
             before_K = probs_TK[turn - 1] if turn else np.zeros(self.num_intents, np.float32)
             features = with_bias(_with_previous(vector_D[None], before_K[None], np.array([turn == 0])))
-            probs_TK[turn] = expit(features @ self.utterance_DK)[0]
+            probs_TK[turn] = expit(product(features, self.utterance_DK))[0]
         return probs_TK
 
     def of_candidates(self, vectors_CD: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the probabilities of the intents that candidates would have, [C, K]."""
-        return expit(with_bias(vectors_CD) @ self.candidate_DK)
+        return expit(product(with_bias(vectors_CD), self.candidate_DK))
 
 
 def _with_previous(
@@ -196,7 +197,7 @@ class IntentWeights:
         self, probs_K: npt.NDArray[np.float32], candidates_CD: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
         """Return the intents of the last utterance × what is known of each candidate, [C, F]."""
-        of_candidates: list[Any] = [(candidates_CD - self.centre_D) @ self.components_DP * _SCALE]
+        of_candidates: list[Any] = [product(candidates_CD - self.centre_D, self.components_DP) * np.float32(_SCALE)]
         if self.crosses_intents:
             of_candidates.append(self.model.of_candidates(candidates_CD))
         known_CQ = np.concatenate(of_candidates, 1)
@@ -240,7 +241,7 @@ class LoadedIntent:
     @classmethod
     def load(cls, folder: Path, precision: Precision, device: torch.device, *, has_variance: bool) -> LoadedIntent:
         """Load a checkpoint."""
-        encoder = DualEncoder.load(folder).to(device).eval()
+        encoder = load_dual_encoder(folder, precision, device)
         return cls(encoder, encoder.layout, IntentWeights.load(folder), device, precision, has_variance)
 
     def columns(self, pools: Sequence[TokenPool]) -> tuple[Columns, list[npt.NDArray[np.float32]]]:
@@ -251,8 +252,8 @@ class LoadedIntent:
         features_ND = np.concatenate(
             [self.weights.features(p[-1], _candidates(pool, vectors)) for pool, p in zip(pools, probs, strict=True)]
         )
-        mean_N = (features_ND @ self.weights.form_F).astype(np.float64)
-        var_N = ((features_ND @ self.weights.spread_FF).astype(np.float64) ** 2).sum(1)
+        mean_N = product(features_ND, self.weights.form_F).astype(np.float64)
+        var_N = (product(features_ND, self.weights.spread_FF).astype(np.float64) ** 2).sum(1)
         return {"intent": Column(mean_N[None], (var_N if self.has_variance else np.zeros_like(var_N))[None])}, probs
 
 
@@ -352,14 +353,12 @@ class IntentJob(ShardedJob):
         fold_P: npt.NDArray[np.int64],
     ) -> tuple[IntentWeights, Column]:
         """Fit the bilinear form; return it, and the out-of-fold column of the labelled pools."""
-        from icalib.scoring.offsets import Offsets
-
         candidates = np.concatenate([_candidates(pool, vectors) for pool in pools])
         centre_D = candidates.mean(0)
-        _, _, directions = np.linalg.svd(candidates - centre_D, full_matrices=False)
+        directions_QD = torch.linalg.svd(torch.from_numpy(candidates - centre_D), full_matrices=False).Vh.numpy()
         crosses = self.num_intents <= self.settings.max_crossed
         empty = np.zeros(0, np.float32)
-        components_DP = np.ascontiguousarray(directions[: self.settings.num_components].T)
+        components_DP = np.ascontiguousarray(directions_QD[: self.settings.num_components].T)
         raw = IntentWeights(model, components_DP, centre_D, empty, empty[:, None], crosses)
         sizes = [len(pool.candidates) for pool in pools]
         pool_N = np.repeat(np.arange(len(pools)), sizes)
@@ -383,7 +382,7 @@ class IntentJob(ShardedJob):
         return weights, Column.certain(of_labelled)
 
     def _validation(self, model: IntentModel, encoder: DualEncoder, device: torch.device) -> dict[str, Any]:
-        """Return how well intents of validation pools are predicted: F1 of all, of each, and reliability."""
+        """Return how well intents of validation pools are predicted; see `intent_measures`."""
         store = TokenStore(self.validation_tokens.path)
         pools = list(store.pools(validation_rows(store, self.selection)[:_MAX_VALIDATED]))
         texts = [ids for pool in pools for ids in pool.context]
@@ -407,14 +406,15 @@ class _Form:
     def best_ridge(self, num_folds: int) -> tuple[float, npt.NDArray[np.float32]]:
         """Return the ridge with the smallest out-of-fold loss, and the out-of-fold values that it gives [N]."""
         found: list[tuple[float, float, npt.NDArray[np.float32]]] = []
+        held_in = [self.fold_N == fold for fold in range(num_folds)]
+        folds = [(held_N, self._choices(~held_N), self._choices(held_N)) for held_N in held_in]
         for ridge in _RIDGES:
             values_N = np.zeros(len(self.x_ND), np.float32)
             loss = 0.0
-            for fold in range(num_folds):
-                held = self.fold_N == fold
-                weight_D = fit_choices(self.x_ND, self.offset_N, self._choices(~held), ridge)
-                values_N[held] = self.x_ND[held] @ weight_D
-                loss += float(self._choices(held).nll(torch.from_numpy(self.offset_N + values_N)))
+            for held_N, others, left_out in folds:
+                weight_D = fit_choices(self.x_ND, self.offset_N, others, ridge)
+                values_N[held_N] = product(self.x_ND[held_N], weight_D)
+                loss += float(left_out.nll(torch.from_numpy(self.offset_N + values_N)))
             found.append((loss, ridge, values_N))
         _, ridge, values_N = min(found, key=lambda one: one[0])
         return ridge, values_N
@@ -423,42 +423,33 @@ class _Form:
         """Return the weights [F] and L of their covariance L Lᵀ = (information + ridge)⁻¹ (Laplace)."""
         choices = self._choices(np.ones(len(self.x_ND), bool))
         weight_F = fit_choices(self.x_ND, self.offset_N, choices, ridge)
-        logit_N = (self.offset_N + self.x_ND @ weight_F).astype(np.float64)
-        precision_FF = choices.information(self.x_ND, logit_N) + ridge * np.eye(len(weight_F))
-        factor = np.linalg.cholesky(precision_FF)
-        return weight_F, np.linalg.inv(factor).T.astype(np.float32)
+        logit_N = torch.from_numpy(self.offset_N + product(self.x_ND, weight_F))
+        identity_FF = torch.eye(len(weight_F), dtype=torch.float64)
+        factor_FF = torch.linalg.cholesky(choices.information(self.x_ND, logit_N) + ridge * identity_FF)
+        inverse_FF = torch.linalg.solve_triangular(factor_FF, identity_FF, upper=False)
+        return weight_F, np.ascontiguousarray(inverse_FF.T.float().numpy())
 
     def _choices(self, pairs_N: npt.NDArray[np.bool_]) -> Choices:
         return Choices.of(np.where(pairs_N, self.pool_N, -1), np.where(pairs_N, self.label_N, -1))
 
 
 def intent_measures(probs_NK: Floats | npt.NDArray[np.float32], gold_NK: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """Return micro and macro F1 at each threshold, F1 of each intent at the best, and the calibration error there."""
+    """Return micro and macro F1 at each threshold, F1 of each intent at the best, and their frequencies."""
     if not len(probs_NK):
         return {}
     found: dict[str, Any] = {"thresholds": {}}
     best = (-1.0, 0.5)
     for threshold in (0.2, 0.3, 0.4, 0.5):
-        counts_3K = _counts(probs_NK > threshold, gold_NK)
-        micro = float(classification(*counts_3K.sum(1)).f1)
-        found["thresholds"][f"{threshold:g}"] = {"micro_F1": micro, "macro_F1": _macro(counts_3K)}
+        micro, macro = micro_macro_f1(label_counts(probs_NK > threshold, gold_NK))
+        found["thresholds"][f"{threshold:g}"] = {"micro_F1": micro, "macro_F1": macro}
         best = max(best, (micro, threshold))
-    counts_3K = _counts(probs_NK > best[1], gold_NK)
-    each = np.nan_to_num(classification(*counts_3K).f1)
+    counts_3K = label_counts(probs_NK > best[1], gold_NK)
+    micro, macro = micro_macro_f1(counts_3K)
     return found | {
         "threshold": best[1],
-        "micro_F1": best[0],
-        "macro_F1": _macro(counts_3K),
-        "F1": each.tolist(),
+        "micro_F1": micro,
+        "macro_F1": macro,
+        "F1": classification(*counts_3K).f1.tolist(),
         "frequency": gold_NK.mean(0).tolist(),
         "predicted_frequency": probs_NK.mean(0).tolist(),
     }
-
-
-def _counts(predicted_NK: npt.NDArray[np.bool_], gold_NK: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    return np.stack([(predicted_NK & gold_NK).sum(0), predicted_NK.sum(0), gold_NK.sum(0)]).astype(np.float64)
-
-
-def _macro(counts_3K: npt.NDArray[np.float64]) -> float:
-    occurs_K = counts_3K[2] > 0
-    return float(np.nan_to_num(classification(*counts_3K[:, occurs_K]).f1).mean())

@@ -19,13 +19,13 @@ from icalib.models.dual_encoder import DualEncoder, pool_cosines
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
 from icalib.parts.intent import LoadedIntent
-from icalib.parts.job import ORDER, LoadedPart, PartName, load_part, part_columns, with_estimator
+from icalib.parts.job import LoadedPart, PartName, load_part, part_columns, with_estimator
 from icalib.parts.similarity import LoadedSimilarity
-from icalib.parts.sum import PARTS_FILE, SumOfParts, sum_scores
-from icalib.scoring.column import column_table
+from icalib.parts.sum import SumOfParts, read_member
+from icalib.scoring.column import Columns, scores_of_columns
 from icalib.scoring.cross import ScoringContext
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
-from icalib.scoring.scores import average_members, intent_shard
+from icalib.scoring.scores import average_members, intent_shard, pair_columns
 from icalib.scoring.untrained import untrained_table
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -97,14 +97,15 @@ class LoadedSum:
 
     def score(self, pools: Sequence[TokenPool], seed: int) -> tuple[pa.Table, pa.Table | None]:
         """Return the scores of pools (SCORE_SCHEMA), and their predicted intents if there are two views."""
-        tables: dict[PartName, pa.Table] = {}
+        parts: dict[PartName, Columns] = {}
         intents = None
         for name, part in self.parts.items():
-            columns, found = part_columns(part, pools, self.with_intents, intents, self.intent_choice, seed)
+            parts[name], found = part_columns(part, pools, self.with_intents, intents, self.intent_choice, seed)
             intents = found if intents is None else intents
-            tables[name] = column_table(pools, columns)
         softmax = self.cross is not None and self.cross.config.link == "softmax"
-        scores = sum_scores(self.fitted, tables, self.estimator, softmax=softmax)
+        names = pair_columns(pools, [pool.row for pool in pools], "plain")
+        columns = self.fitted.columns(parts, len(names["row"]))
+        scores = scores_of_columns(names, columns, self.estimator, softmax=softmax)
         return scores, None if intents is None else intent_shard(pools, intents)
 
 
@@ -132,14 +133,12 @@ class LoadedMembers:
         sums: list[LoadedSum] = []
         loaded: dict[Path, LoadedPart] = {}  # two members may read one model
         for folder, estimator in members:
-            fitted = SumOfParts.load(folder / PARTS_FILE)
+            fitted, paths = read_member(folder)
             parts: dict[PartName, LoadedPart] = {}
-            for name in ORDER:
-                path = folder / name
-                if path not in loaded and path.is_dir():
+            for name, path in paths.items():
+                if path not in loaded:
                     loaded[path] = load_part(name, path, estimator, precision, max_tokens, intent_choice, device)
-                if path in loaded:
-                    parts[name] = with_estimator(loaded[path], estimator)
+                parts[name] = with_estimator(loaded[path], estimator)
             sums.append(LoadedSum(fitted, parts, estimator.build(), intent_choice, with_intents))
         return cls(tuple(sums), member_encoder(members[0][0]), device)
 
@@ -154,12 +153,9 @@ class LoadedMembers:
         return sum(_num_fixed(module, _learnt(module)) for module in self._modules())
 
     def _modules(self) -> list[nn.Module]:
-        found: dict[str, nn.Module] = {}
-        for one in self.sums:
-            for part in one.parts.values():
-                module = part.ranker if isinstance(part, ScoringContext) else _encoder_of(part)
-                found.setdefault(str(id(module)), module)
-        return list(found.values())
+        parts = [part for one in self.sums for part in one.parts.values()]
+        modules = [part.ranker if isinstance(part, ScoringContext) else _encoder_of(part) for part in parts]
+        return list({id(module): module for module in modules}.values())
 
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
         """Tokenise pools into a file at `path`; gold intents are left out, because scoring predicts intents."""
@@ -178,8 +174,8 @@ Loaded = LoadedBiEncoder | LoadedMembers
 
 def member_encoder(folder: Path) -> AbstractEncoder.Config:
     """Return the settings of the encoder of a member's last part, whose tokenizer the member's own folder has."""
-    found = [name for name in ORDER if (folder / name).is_dir()]
-    return load_ranker_config(folder / found[-1]).encoder
+    _, paths = read_member(folder)
+    return load_ranker_config([*paths.values()][-1]).encoder
 
 
 def _encoder_of(part: LoadedSimilarity | LoadedIntent) -> nn.Module:

@@ -25,9 +25,9 @@ from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.dual_encoder import DualEncoder, pool_cosines
-from icalib.models.precision import Precision, resolve_precision
-from icalib.models.ranker import make_batch, round_linear_layers
+from icalib.models.dual_encoder import DualEncoder, load_dual_encoder, pool_cosines
+from icalib.models.precision import Precision
+from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
 from icalib.scoring.column import Column, Columns
 from icalib.training.examples import PairLabels, gold_labels
@@ -248,9 +248,7 @@ class LoadedSimilarity:
         cls, folder: Path, estimator: AbstractEstimator.Config, precision: Precision, device: torch.device
     ) -> LoadedSimilarity:
         """Load a checkpoint, in evaluation mode."""
-        model = DualEncoder.load(folder).to(device).eval()
-        if resolve_precision(precision, device) == "bf16":
-            round_linear_layers(model.encoder)
+        model = load_dual_encoder(folder, precision, device)
         return cls(model, model.layout, device, precision, num_passes(estimator))
 
     def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:

@@ -17,23 +17,34 @@ from scipy.special import expit, logit
 from torch import Tensor
 from typing_extensions import override
 
+from icalib.calibration.affine_fit import smoothed_targets
 from icalib.core.component import Settings, validated_file
+from icalib.core.errors import RunFolderError
 from icalib.core.events import Emit
 from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import UNKNOWN_LABEL
-from icalib.heads.head import LogitPosterior
-from icalib.inference.pool_softmax import pool_softmax
 from icalib.inference.quadrature import mean_field
 from icalib.metrics.calibration import nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import mean_defined, recall_at_k
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.parts.job import ORDER, PartName
-from icalib.scoring.column import Column, Floats, View, added, in_view, joined, read_columns
+from icalib.scoring.column import (
+    Column,
+    Columns,
+    Floats,
+    View,
+    added,
+    in_view,
+    joined,
+    pool_sizes,
+    read_columns,
+    scores_of_columns,
+)
 from icalib.scoring.offsets import Offsets
-from icalib.scoring.scores import PAIR_FIELDS, moment_columns, score_table
+from icalib.scoring.scores import PAIR_FIELDS
 from icalib.scoring.shards import intents_path
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -80,15 +91,37 @@ class SumOfParts(Settings):
         """w_k of a part; 0 for one that the sum doesn't have."""
         return next((part.weight for part in self.parts if part.name == name), 0.0)
 
-    def of(self, columns: Mapping[PartName, Mapping[View, Column]], view: View, num_pairs: int) -> Column:
+    def of(self, columns: Mapping[PartName, Columns], view: View, num_pairs: int) -> Column:
         """Return the sum in a view."""
         used = [in_view(columns[name], view, num_pairs) for name in self.used]
         return added(used, [self.weight(name) for name in self.used], self.offset)
+
+    def columns(self, parts: Mapping[PartName, Columns], num_pairs: int) -> Columns:
+        """Return the sum in every view that a part has, used or not."""
+        has_intents = any("intent" in columns for columns in parts.values())
+        views: tuple[View, ...] = ("plain", "intent") if has_intents else ("plain",)
+        return {view: self.of(parts, view, num_pairs) for view in views}
 
     @classmethod
     def load(cls, path: Path) -> SumOfParts:
         """Read parts.json, or raise a RunFolderError."""
         return validated_file(path, cls, read_json(path))
+
+
+def read_member(folder: Path) -> tuple[SumOfParts, dict[PartName, Path]]:
+    """Return the fitted sum in a member's folder, and the checkpoints of its parts, in their order.
+
+    Raises:
+        RunFolderError: parts.json can't be read, or gives a weight to a part without a checkpoint.
+    """
+    fitted = SumOfParts.load(folder / PARTS_FILE)
+    found = {name: folder / name for name in ORDER if (folder / name).is_dir()}
+    if missing := [name for name in fitted.used if name not in found]:
+        raise RunFolderError(
+            f"{folder / PARTS_FILE} gives a weight to {', '.join(missing)}, which has no checkpoint beside it. "
+            "Run the `icalib run` command again with --fresh."
+        )
+    return fitted, found
 
 
 def column_files(folder: Path) -> list[Path]:
@@ -185,7 +218,7 @@ class _Fit(NamedTuple):
     @property
     def ranking(self) -> Floats:
         """The logit of the mean probability [N], by which pairs are ranked."""
-        return logit(np.clip(self.prob_N, _TINY, 1 - 1e-15))
+        return logit(self.prob_N)
 
 
 def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
@@ -195,9 +228,7 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
     """
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
-    is_right = label_N == 1
-    right, wrong = int(is_right.sum()), int((~is_right).sum())
-    target_N = torch.from_numpy(np.where(is_right, (right + 1) / (right + 2), 1 / (wrong + 2)))
+    target_N = torch.from_numpy(smoothed_targets(label_N))
     scales = np.array([float(column.mean_SN.std()) or 1.0 for column in columns])
     centres = np.array([float(column.mean_SN.mean()) for column in columns])
     means = [torch.from_numpy((c.mean_SN - m) / s) for c, m, s in zip(columns, centres, scales, strict=True)]
@@ -207,7 +238,7 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
         weights = parameters[:-1]
         mean_SN = parameters[-1] + sum(w * mean for w, mean in zip(weights, means, strict=True))
         var_SN = sum(w * w * var for w, var in zip(weights, variances, strict=True))
-        return mean_field(*torch.broadcast_tensors(mean_SN, var_SN)).mean(0).clamp(_TINY, 1 - 1e-15)
+        return mean_field(*torch.broadcast_tensors(mean_SN, var_SN)).mean(0).clamp(_TINY, 1 - _TINY)
 
     def loss_and_gradient(values: Floats) -> tuple[float, Floats]:
         parameters = torch.from_numpy(values).requires_grad_()
@@ -265,34 +296,12 @@ class SumJob(ShardedJob):
         if intents is not None:
             with whole_file(intents_path(self.shard_path(folder, index))) as temporary:
                 shutil.copyfile(intents, temporary)
-        scores = sum_scores(fitted, tables, self.estimator.build(), softmax=self.softmax)
+        pairs = _pairs(next(iter(tables.values())))
+        columns = fitted.columns({name: read_columns(table) for name, table in tables.items()}, pairs.num_rows)
+        names = {name: pairs[name] for name in pairs.column_names}
+        scores = scores_of_columns(names, columns, self.estimator.build(), softmax=self.softmax)
         with whole_file(self.shard_path(folder, index)) as temporary:
             pq.write_table(scores, temporary)
-
-
-def sum_scores(
-    fitted: SumOfParts, tables: Mapping[PartName, pa.Table], estimator: AbstractEstimator, *, softmax: bool
-) -> pa.Table:
-    """Return the scores (SCORE_SCHEMA) of the pairs of some columns (COLUMN_SCHEMA) in every view that one has."""
-    pairs = _pairs(next(iter(tables.values())))
-    columns = {name: read_columns(table) for name, table in tables.items()}
-    has_intents = any("intent" in found for found in columns.values())
-    views: tuple[View, ...] = ("plain", "intent") if has_intents else ("plain",)
-    found: list[pa.Table] = []
-    for view in views:
-        column = fitted.of(columns, view, pairs.num_rows)
-        components = LogitPosterior(torch.from_numpy(column.mean_SN), torch.from_numpy(column.var_SN))
-        moments = moment_columns(estimator.moments(components))
-        if softmax:
-            moments["prob_mean"] = pool_softmax(moments["logit_mean"], _pool_sizes(pairs))
-        names = {name: pairs[name] for name, _ in PAIR_FIELDS}
-        found.append(score_table({**names, "view": np.full(pairs.num_rows, view, object), **moments}))
-    return pa.concat_tables(found)
-
-
-def _pool_sizes(pairs: pa.Table) -> npt.NDArray[np.int64]:
-    row_N = pairs["row"].to_numpy()
-    return np.diff(np.flatnonzero(np.concatenate([[True], row_N[1:] != row_N[:-1], [True]])))
 
 
 class OffsetJob(LocalJob):
@@ -323,7 +332,7 @@ def _offsets(fitted: SumOfParts, columns: Mapping[PartName, Sequence[Artifact]])
         for path in (path for folder in folders for path in column_files(folder.path)):
             table = read_parquet(path)
             pairs, found = _pairs(table), read_columns(table)
-            sizes = _pool_sizes(pairs)
+            sizes = pool_sizes(pairs["row"])
             rows = pairs["row"].to_numpy()[np.cumsum([0, *sizes[:-1]])].tolist()
             for view in views:
                 mean_N = weight * in_view(found, view, pairs.num_rows).mean_SN.mean(0)

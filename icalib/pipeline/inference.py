@@ -32,9 +32,8 @@ from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS
 from icalib.parts.cost import Cost, measure_costs
 from icalib.parts.intent import WEIGHTS as INTENT_WEIGHTS
-from icalib.parts.job import ORDER, PartName
 from icalib.parts.loaded import Loaded, LoadedBiEncoder, LoadedMembers, member_encoder
-from icalib.parts.sum import PARTS_FILE
+from icalib.parts.sum import PARTS_FILE, read_member
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.run import CACHE, RunContext, RunSettings
 from icalib.pipeline.stages import RunStages
@@ -197,11 +196,8 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
 
 def _kept(folder: Path) -> Trained:
     """Return the model in a member's folder."""
-    parts: dict[PartName, Artifact] = {
-        name: Artifact(path=(folder / name).resolve(), digest=checkpoint_digest(folder / name))
-        for name in ORDER
-        if (folder / name).is_dir()
-    }
+    _, paths = read_member(folder)
+    parts = {name: Artifact(path=path.resolve(), digest=checkpoint_digest(path)) for name, path in paths.items()}
     path = folder.resolve() / PARTS_FILE
     return Trained(StageName("model"), parts, Artifact(path=path, digest=file_digest(path)))
 

@@ -14,9 +14,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
 
 from icalib.data.encoding import TokenPool
-from icalib.scoring.scores import PAIR_FIELDS, pair_columns
+from icalib.heads.head import LogitPosterior
+from icalib.inference.pool_softmax import pool_softmax
+from icalib.scoring.scores import PAIR_FIELDS, moment_columns, pair_columns, score_table
+from icalib.uncertainty.estimator import AbstractEstimator
 
 Floats = npt.NDArray[np.float64]
 View = Literal["plain", "intent"]
@@ -105,3 +109,29 @@ def read_columns(table: pa.Table) -> dict[View, Column]:
 def _array(lists: pa.ChunkedArray) -> Floats:
     values = lists.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(values.reshape(len(lists), -1).T) if len(lists) else np.zeros((1, 0))
+
+
+def scores_of_columns(
+    names: Mapping[str, Any], columns: Columns, estimator: AbstractEstimator, *, softmax: bool
+) -> pa.Table:
+    """Return the scores (SCORE_SCHEMA) of pairs from the columns of the whole ranker, view by view.
+
+    Args:
+        names: what names the pairs (PAIR_FIELDS), pool by pool, in any view.
+        softmax: probabilities are those of a softmax over a pool.
+    """
+    tables: list[pa.Table] = []
+    for view, column in columns.items():
+        components = LogitPosterior(torch.from_numpy(column.mean_SN), torch.from_numpy(column.var_SN))
+        moments = moment_columns(estimator.moments(components))
+        if softmax:
+            moments["prob_mean"] = pool_softmax(moments["logit_mean"], pool_sizes(names["row"]))
+        in_this_view = np.full(column.mean_SN.shape[1], view, dtype=object)
+        tables.append(score_table({**names, "view": in_this_view, **moments}))
+    return pa.concat_tables(tables)
+
+
+def pool_sizes(row_N: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return the number of pairs of each pool, from the pools' rows."""
+    rows = np.asarray(row_N)
+    return np.diff(np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1], [True]])))

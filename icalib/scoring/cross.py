@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
 from icalib.core.seeding import child_seed
@@ -19,14 +18,13 @@ from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.inference.mutual_information import Moments
-from icalib.inference.pool_softmax import pool_softmax
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
-from icalib.scoring.column import Column, Columns, View, added
+from icalib.scoring.column import Column, Columns, View, added, scores_of_columns
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice, Shard
 from icalib.scoring.offsets import Offsets
-from icalib.scoring.scores import intent_shard, moment_columns, pair_columns, score_table
+from icalib.scoring.scores import intent_shard, pair_columns
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -82,32 +80,14 @@ def score_token_pools(
     if with_intents:
         known = None if offsets is None else offsets.intents
         intents = predict_intents(context, pools) if known is None else [known[pool.row] for pool in pools]
-    columns = cross_columns(context, pools, intents, seed)
+    columns: Columns = cross_columns(context, pools, intents, seed)
     if offsets is not None:
         others = {view: Column.certain(offsets.of_pools(pools, view)) for view in columns}
         columns = {view: added([column, others[view]], [1.0, 1.0], 0.0) for view, column in columns.items()}
     softmax = context.ranker.config.link == "softmax"
-    scores = scores_of_columns(pools, columns, context.estimator, softmax=softmax)
+    names = pair_columns(pools, [pool.row for pool in pools], "plain")
+    scores = scores_of_columns(names, columns, context.estimator, softmax=softmax)
     return scores, None if intents is None else intent_shard(pools, intents)
-
-
-def scores_of_columns(
-    pools: Sequence[TokenPool], columns: Columns, estimator: AbstractEstimator, *, softmax: bool
-) -> pa.Table:
-    """Return the scores (SCORE_SCHEMA) of pools from the columns of the whole ranker.
-
-    Args:
-        softmax: probabilities are those of a softmax over a pool.
-    """
-    sizes = np.array([len(pool.candidates) for pool in pools])
-    tables: list[pa.Table] = []
-    for view, column in columns.items():
-        components = LogitPosterior(torch.from_numpy(column.mean_SN), torch.from_numpy(column.var_SN))
-        moments = moment_columns(estimator.moments(components))
-        if softmax:
-            moments["prob_mean"] = pool_softmax(moments["logit_mean"], sizes)
-        tables.append(score_table({**pair_columns(pools, [pool.row for pool in pools], view), **moments}))
-    return pa.concat_tables(tables)
 
 
 def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> list[list[list[int]]]:

@@ -11,7 +11,7 @@ import torch
 
 from icalib.data.encoding import Encoded, TokenStore
 from icalib.encoders.forward_batches import forward_batches
-from icalib.metrics.classification import classification
+from icalib.metrics.classification import label_counts, micro_macro_f1
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.loop import EarlyStoppingData
@@ -48,24 +48,19 @@ class ValidationWithIntents:
         ]
         self._utterances = found[:: -(-len(found) // _MAX_UTTERANCES)] if found else []
 
-    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> tuple[Any, npt.NDArray[np.int64]]:
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> tuple[Any, npt.NDArray[np.float64]]:
         """Return the results of answers, and per intent the true positives, predicted and gold ones [3, K]."""
         return self._answers(ranker, rank, world_size), self._counts(ranker, self._utterances[rank::world_size])
 
-    def metrics(self, results: Sequence[tuple[Any, npt.NDArray[np.int64]]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[tuple[Any, npt.NDArray[np.float64]]]) -> dict[str, float]:
         """Compute the answers' metrics, and micro and macro F1 of intents, the latter over those that occur."""
         metrics = self._answers.metrics([answers for answers, _ in results])
-        counts_3K = np.sum([counts for _, counts in results], axis=0).astype(np.float64)
+        counts_3K = np.sum([counts for _, counts in results], axis=0)
         if not counts_3K.any():
             return metrics
-        occurs_K = counts_3K[2] > 0
-        return {
-            **metrics,
-            MICRO: float(classification(*counts_3K.sum(1)).f1),
-            MACRO: float(classification(*counts_3K[:, occurs_K]).f1.mean()),
-        }
+        return {**metrics, **dict(zip((MICRO, MACRO), micro_macro_f1(counts_3K), strict=True))}
 
-    def _counts(self, ranker: Ranker, utterances: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    def _counts(self, ranker: Ranker, utterances: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
         layout, questions = ranker.layout, list[Encoded]()
         gold_NK = np.zeros((len(utterances), len(ranker.config.intents)), np.bool_)
         for number, (row, utterance) in enumerate(utterances):
@@ -77,4 +72,4 @@ class ValidationWithIntents:
             for batch in forward_batches([len(ids) for ids, _ in questions], self._max_tokens, self._device):
                 inputs = make_batch([questions[int(index)] for index in batch], layout, self._device)
                 predicted_NK[batch] = (ranker.intent_logits(inputs) > 0).cpu().numpy()
-        return np.stack([(predicted_NK & gold_NK).sum(0), predicted_NK.sum(0), gold_NK.sum(0)])
+        return label_counts(predicted_NK, gold_NK)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.special import expit
 
-from icalib.parts.sum import SumOfParts, fit_sum
+from icalib.core.errors import RunFolderError
+from icalib.core.files import write_json
+from icalib.parts.sum import PARTS_FILE, SumOfParts, fit_sum, read_member
 from icalib.scoring.column import Column, added, joined
 
 
@@ -86,3 +90,11 @@ def test_pairs_that_are_cut_and_joined_are_the_same() -> None:
     column = Column(np.arange(12.0).reshape(2, 6), np.ones((2, 6)))
     again = joined([column.take(slice(0, 2)), column.take(slice(2, 6))])
     np.testing.assert_array_equal(again.mean_SN, column.mean_SN)
+
+
+def test_a_weight_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / PARTS_FILE, SumOfParts.alone("cross").model_dump(mode="json"))
+    with pytest.raises(RunFolderError, match=r"gives a weight to cross.*--fresh"):
+        read_member(tmp_path)
+    (tmp_path / "cross").mkdir()
+    assert read_member(tmp_path) == (SumOfParts.alone("cross"), {"cross": tmp_path / "cross"})
