@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import plotly.graph_objects as go
+from collections.abc import Mapping
 
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import format_value
@@ -29,24 +27,14 @@ def part_rows(runs: Mapping[str, RunFolder]) -> list[tuple[str, ...]]:
     return rows
 
 
-def part_figure(runs: Mapping[str, RunFolder]) -> go.Figure | None:
-    """Return bars of R@1 on validation, of each part alone and of the sum; None without any sum."""
+def part_recalls(runs: Mapping[str, RunFolder]) -> dict[str, dict[str, float]]:
+    """Return R@1 on validation by part, `sum` last, and by run; empty without any sum."""
     found: dict[str, dict[str, float]] = {}
+    sums: dict[str, float] = {}
     for label, run in runs.items():
         for fitted in run.parts[:1]:
             if fitted["recall"] is not None:
-                for name, recall in _recalls(fitted["parts"], fitted["recall"]):
-                    found.setdefault(name, {})[label] = recall
-    if not found:
-        return None
-    figure = go.Figure()
-    for name in sorted(found, key=("similarity", "intent", "cross", "sum").index):
-        values = found[name]
-        figure.add_bar(x=list(values), y=list(values.values()), name=name)
-    figure.update_yaxes(title_text="R@1 on validation", rangemode="tozero")
-    figure.update_layout(height=340, barmode="group")
-    return figure
-
-
-def _recalls(parts: Sequence[Mapping[str, float | str]], of_sum: float) -> list[tuple[str, float]]:
-    return [*((str(part["name"]), float(part["recall"])) for part in parts), ("sum", of_sum)]
+                sums[label] = fitted["recall"]
+                for part in fitted["parts"]:
+                    found.setdefault(part["name"], {})[label] = part["recall"]
+    return found | {"sum": sums} if sums else {}
