@@ -15,7 +15,7 @@ from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
 from icalib.parts.job import ORDER, ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import PARTS_FILE, FitJob, OffsetJob, SumJob, SumOfParts
-from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint
+from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint, scores_name
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.training.answers import TrainJob
 from icalib.training.pseudo_labelled import pseudo_label_digest
@@ -195,7 +195,8 @@ class _Parts:
     def _validation(self, parts: Mapping[PartName, Artifact]) -> dict[PartName, Artifact]:
         """Return the validation columns of parts, in the view that has intents."""
         scoring = Scoring("validation", "all", self.training.estimator, self.training.with_intents, self._choice)
-        name = replace(self.name, label=f"{self.name.label}-validation")
+        # named as the final evaluation's, which finds these columns if they are of this model
+        name = replace(scores_name("validation", self.name.index), group=f"{self.name}/validation")
         columns = column_stages(self.stages, name, parts, scoring)
         return {part: stage.artifact() for part, stage in columns.items()}
 
