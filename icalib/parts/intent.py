@@ -1,18 +1,22 @@
-"""The intent part: predicted intents of a context × a candidate's vector, and × the candidate's own predicted intents.
+"""The intent part: whether a candidate has the intents of a reply to the context, and the context's intents × it.
 
 Everything is convex and reads vectors of single utterances from a frozen encoder, so it learns from few labels, in
-seconds: one logistic regression per intent on an utterance's vector and the intents predicted of the one before, then a
-bilinear form that is fitted to choose the right candidate, on top of the earlier parts' out-of-fold logits. Its weights
-have Laplace's Gaussian posterior. Without intents (the plain view) the part is 0, so that the gain of intents is the
-paper's.
+seconds: one logistic regression per intent on an utterance's vector and the intents predicted of the one before,
+another for the intents of the utterance that follows, then a form that is linear in
+
+    - ratio: log p(candidate | intents that are expected next) / p(candidate), as if intents were independent;
+    - the last utterance's intents × the candidate's own intents, and × its vector,
+
+which is fitted to choose the right candidate on top of the earlier parts' out-of-fold logits. Its weights have
+Laplace's Gaussian posterior. Without intents (the plain view) the part is 0, so that the gain is the paper's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +52,7 @@ INTENTS_FILE = "intents.json"
 OUT_OF_FOLD = "out-of-fold"
 """Folder with the column of the labelled pools, each by a fit to the other folds."""
 _RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-_SCALE = 3.0  # of the candidates' principal components, whose variance is small
+_RARE = 1e-3  # the least frequency of an intent in the ratio
 _MAX_VALIDATED = 500  # pools
 
 Vectors = Mapping[bytes, npt.NDArray[np.float32]]
@@ -62,7 +66,7 @@ class Intent(Settings):
     """Ridge of the logistic regressions of intents; the vectors have length 1."""
     num_components: int = Field(default=24, ge=1)
     """Principal components of the candidates' vectors."""
-    num_folds: int = Field(default=2, ge=2)
+    num_folds: int = Field(default=5, ge=2)
     """K folds, which choose the ridge of the bilinear form, and from which later parts see this one out of fold."""
     max_crossed: int = Field(default=40, ge=0)
     """Cross the candidate's own predicted intents only up to this number of intents, since the form has its square."""
@@ -75,10 +79,12 @@ class IntentModel:
     Args:
         utterance_DK: weights given the vector, the intents before, and whether there is no utterance before.
         candidate_DK: weights given the vector alone.
+        next_DK: weights of the intents of the utterance that follows, given the vector and its intents.
     """
 
     utterance_DK: npt.NDArray[np.float32]
     candidate_DK: npt.NDArray[np.float32]
+    next_DK: npt.NDArray[np.float32]
 
     @property
     def num_intents(self) -> int:
@@ -93,6 +99,12 @@ class IntentModel:
             features = with_bias(_with_previous(vector_D[None], before_K[None], np.array([turn == 0])))
             probs_TK[turn] = expit(product(features, self.utterance_DK))[0]
         return probs_TK
+
+    def of_reply(
+        self, vectors_ND: npt.NDArray[np.float32], probs_NK: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        """Return the probabilities of the intents of what follows utterances with these vectors and intents, [N, K]."""
+        return expit(product(with_bias(np.concatenate([vectors_ND, probs_NK], 1)), self.next_DK))
 
     def of_candidates(self, vectors_CD: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the probabilities of the intents that candidates would have, [C, K]."""
@@ -138,12 +150,19 @@ class _Utterances:
         return previous_NK
 
     def fit(self, before_NK: npt.NDArray[np.float32], ridge: float) -> IntentModel:
-        """Fit to the utterances with intents: nothing says whether the others were annotated."""
+        """Fit to the utterances with intents: nothing says whether the others were annotated.
+
+        Args:
+            before_NK: intents of the utterance before, as predictions will have them.
+        """
         known = self.intents_NK.any(1)
         features = _with_previous(self.vectors_ND, before_NK, self.turn_N == 0)
+        follows = np.flatnonzero(known & (self.turn_N > 0))
+        replied_to = np.concatenate([self.vectors_ND[follows - 1], before_NK[follows]], 1)
         return IntentModel(
             fit_labels(features[known], self.intents_NK[known], ridge),
             fit_labels(self.vectors_ND[known], self.intents_NK[known], ridge),
+            fit_labels(replied_to, self.intents_NK[follows], ridge),
         )
 
     def predicted_by(self, model: IntentModel) -> npt.NDArray[np.float32]:
@@ -153,67 +172,78 @@ class _Utterances:
         return np.concatenate([model.of_context(part) for part in parts]) if parts else self.intents_NK
 
 
+class OutOfFold(NamedTuple):
+    """Probabilities of the intents of utterances, and of what follows them, by fits to the other folds; [N, K] each."""
+
+    probs_NK: npt.NDArray[np.float32]
+    reply_NK: npt.NDArray[np.float32]
+
+
 def fit_intents(
     utterances: _Utterances, fold_P: npt.NDArray[np.int64], num_folds: int, ridge: float
-) -> tuple[IntentModel, npt.NDArray[np.float32]]:
-    """Fit an intent model; return it and the out-of-fold probabilities of the utterances that it is fitted to.
+) -> tuple[IntentModel, OutOfFold]:
+    """Fit an intent model; return it and what is predicted out of fold of the utterances that it is fitted to.
 
     A first fit reads the gold intents before; the second reads those that the first predicts out of fold, with the
     errors that it will meet.
     """
 
-    def out_of_fold(before_NK: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        found_NK = np.zeros_like(utterances.intents_NK)
+    def out_of_fold(before_NK: npt.NDArray[np.float32]) -> OutOfFold:
+        found = OutOfFold(np.zeros_like(utterances.intents_NK), np.zeros_like(utterances.intents_NK))
         for fold in range(num_folds):
             held = (fold_P == fold)[utterances.pool_N]
             if held.any() and not held.all():
                 model = utterances.of_pools(fold_P != fold).fit(before_NK[~held], ridge)
-                found_NK[held] = utterances.of_pools(fold_P == fold).predicted_by(model)
-        return found_NK
+                others = utterances.of_pools(fold_P == fold)
+                found.probs_NK[held] = others.predicted_by(model)
+                found.reply_NK[held] = model.of_reply(others.vectors_ND, found.probs_NK[held])
+        return found
 
-    first_NK = out_of_fold(utterances.before(utterances.intents_NK))
-    before_NK = utterances.before(first_NK)
+    first = out_of_fold(utterances.before(utterances.intents_NK))
+    before_NK = utterances.before(first.probs_NK)
     return utterances.fit(before_NK, ridge), out_of_fold(before_NK)
 
 
 @dataclass(frozen=True)
 class IntentWeights:
-    """The fitted part: intent model, principal components of candidates, bilinear form and its posterior.
+    """The fitted part: intent model, what candidates are like, the form and its posterior.
 
     Args:
-        components_DP, centre_D: of the candidates' vectors.
-        form_F: weights of the crossed features.
+        components_DP, centre_D: principal components of the candidates' vectors.
+        frequency_K: of the candidates' intents.
+        form_F: weights of the features.
         spread_FF: L with Σ = L Lᵀ, the covariance of the weights.
+        crosses_intents: whether the candidates' intents are crossed with those of the context.
     """
 
     model: IntentModel
     components_DP: npt.NDArray[np.float32]
     centre_D: npt.NDArray[np.float32]
+    frequency_K: npt.NDArray[np.float32]
     form_F: npt.NDArray[np.float32]
     spread_FF: npt.NDArray[np.float32]
     crosses_intents: bool
 
     def features(
-        self, probs_K: npt.NDArray[np.float32], candidates_CD: npt.NDArray[np.float32]
+        self,
+        probs_K: npt.NDArray[np.float32],
+        reply_K: npt.NDArray[np.float32],
+        candidates_CD: npt.NDArray[np.float32],
     ) -> npt.NDArray[np.float32]:
-        """Return the intents of the last utterance × what is known of each candidate, [C, F]."""
-        of_candidates: list[Any] = [product(candidates_CD - self.centre_D, self.components_DP) * np.float32(_SCALE)]
-        if self.crosses_intents:
-            of_candidates.append(self.model.of_candidates(candidates_CD))
-        known_CQ = np.concatenate(of_candidates, 1)
-        return (probs_K[None, :, None] * known_CQ[:, None, :]).reshape(len(known_CQ), -1)
+        """Return what the form is linear in, [C, F], given the intents of the last utterance and of a reply to it."""
+        intents_CK = self.model.of_candidates(candidates_CD)
+        has_K, lacks_K = reply_K / self.frequency_K, (1 - reply_K) / (1 - self.frequency_K)
+        ratio_C1 = np.log(intents_CK * has_K + (1 - intents_CK) * lacks_K).sum(1, keepdims=True)
+        known = [product(candidates_CD - self.centre_D, self.components_DP)]
+        known_CQ = np.concatenate([*known, intents_CK] if self.crosses_intents else known, 1)
+        crossed_CF = (probs_K[None, :, None] * known_CQ[:, None, :]).reshape(len(known_CQ), -1)
+        return np.concatenate([ratio_C1, crossed_CF], 1)
 
     def save(self, folder: Path) -> None:
         """Write a safetensors file."""
-        arrays = {
-            "utterance": self.model.utterance_DK,
-            "candidate": self.model.candidate_DK,
-            "components": self.components_DP,
-            "centre": self.centre_D,
-            "form": self.form_F,
-            "spread": self.spread_FF,
-            "crosses_intents": np.array([self.crosses_intents]),
-        }
+        arrays = {name: getattr(self, f"{name}_{shape}") for name, shape in _ARRAYS.items()}
+        arrays |= {name: getattr(self.model, f"{name}_DK") for name in _MODELS}
+        arrays["crosses_intents"] = np.array([self.crosses_intents])
         with whole_file(folder / WEIGHTS) as temporary:
             save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
 
@@ -221,9 +251,12 @@ class IntentWeights:
     def load(cls, folder: Path) -> IntentWeights:
         """Read what `save` wrote."""
         found = load_file(folder / WEIGHTS)
-        model = IntentModel(found["utterance"], found["candidate"])
-        names = ("components", "centre", "form", "spread")
-        return cls(model, *(found[name] for name in names), crosses_intents=bool(found["crosses_intents"][0]))
+        model = IntentModel(*(found[name] for name in _MODELS))
+        return cls(model, *(found[name] for name in _ARRAYS), crosses_intents=bool(found["crosses_intents"][0]))
+
+
+_MODELS = ("utterance", "candidate", "next")
+_ARRAYS = {"components": "DP", "centre": "D", "frequency": "K", "form": "F", "spread": "FF"}
 
 
 @dataclass(frozen=True)
@@ -248,9 +281,15 @@ class LoadedIntent:
         """Return the column of pools, and the probabilities of each context's intents [T, K]."""
         texts = [ids for pool in pools for ids in (*pool.context, *pool.candidates)]
         vectors = vectors_of(self.encoder, self.layout, texts, self.device, self.precision)
-        probs = [self.weights.model.of_context(_utterances(pool, vectors)) for pool in pools]
+        model = self.weights.model
+        probs = [model.of_context(_utterances(pool, vectors)) for pool in pools]
+        last_PD = np.stack([vectors[pool.context[-1].tobytes()] for pool in pools])
+        reply_PK = model.of_reply(last_PD, np.stack([probs_TK[-1] for probs_TK in probs]))
         features_ND = np.concatenate(
-            [self.weights.features(p[-1], _candidates(pool, vectors)) for pool, p in zip(pools, probs, strict=True)]
+            [
+                self.weights.features(probs_TK[-1], reply_K, _candidates(pool, vectors))
+                for pool, probs_TK, reply_K in zip(pools, probs, reply_PK, strict=True)
+            ]
         )
         mean_N = product(features_ND, self.weights.form_F).astype(np.float64)
         var_N = (product(features_ND, self.weights.spread_FF).astype(np.float64) ** 2).sum(1)
@@ -283,7 +322,7 @@ def _candidates(pool: TokenPool, vectors: Vectors) -> npt.NDArray[np.float32]:
 class IntentJob(ShardedJob):
     """Fits the intent part, in one shard; writes checkpoint/, the out-of-fold column, and what validation says."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # the intents of a reply
     verb: ClassVar[str] = "fitting intents"
 
     settings: Intent
@@ -329,13 +368,15 @@ class IntentJob(ShardedJob):
         vectors = vectors_of(encoder, encoder.layout, texts, device, self.precision)
         fold_P = fold_of(store, rows, self.settings.num_folds)
         known = _Utterances.of(pools[: len(labelled)], vectors, self.num_intents)
-        model, out_of_fold_NK = fit_intents(known, fold_P, self.settings.num_folds, self.settings.ridge)
+        model, found = fit_intents(known, fold_P, self.settings.num_folds, self.settings.ridge)
         last_N = np.append(known.turn_N[1:] == 0, True)
-        probs_PK = [
-            *out_of_fold_NK[last_N],
-            *(model.of_context(_utterances(pool, vectors))[-1] for pool in pools[len(labelled) :]),
-        ]
-        weights, column = self._form(model, pools, labels, np.stack(probs_PK), vectors, fold_P)
+        others = pools[len(labelled) :]
+        of_others = [model.of_context(_utterances(pool, vectors))[-1] for pool in others]
+        probs_PK = np.stack([*found.probs_NK[last_N], *of_others])
+        last_PD = np.stack([vectors[pool.context[-1].tobytes()] for pool in pools])
+        reply_PK = model.of_reply(last_PD, probs_PK)
+        reply_PK[: len(labelled)] = found.reply_NK[last_N]
+        weights, column = self._form(model, pools, labels, OutOfFold(probs_PK, reply_PK), vectors, fold_P)
         encoder.save(folder / "checkpoint", encoder.state_dict())
         weights.save(folder / "checkpoint")
         (folder / OUT_OF_FOLD).mkdir(exist_ok=True)
@@ -348,22 +389,30 @@ class IntentJob(ShardedJob):
         model: IntentModel,
         pools: Sequence[TokenPool],
         labels: Sequence[PairLabels],
-        probs_PK: npt.NDArray[np.float32],
+        context: OutOfFold,
         vectors: Vectors,
         fold_P: npt.NDArray[np.int64],
     ) -> tuple[IntentWeights, Column]:
-        """Fit the bilinear form; return it, and the out-of-fold column of the labelled pools."""
+        """Fit the form; return it, and the out-of-fold column of the labelled pools.
+
+        Args:
+            context: intents of each pool's last utterance and of a reply to it.
+        """
         candidates = np.concatenate([_candidates(pool, vectors) for pool in pools])
         centre_D = candidates.mean(0)
         directions_QD = torch.linalg.svd(torch.from_numpy(candidates - centre_D), full_matrices=False).Vh.numpy()
         crosses = self.num_intents <= self.settings.max_crossed
+        frequency_K = model.of_candidates(candidates).mean(0).clip(_RARE, 1 - _RARE)
         empty = np.zeros(0, np.float32)
         components_DP = np.ascontiguousarray(directions_QD[: self.settings.num_components].T)
-        raw = IntentWeights(model, components_DP, centre_D, empty, empty[:, None], crosses)
+        raw = IntentWeights(model, components_DP, centre_D, frequency_K, empty, empty[:, None], crosses)
         sizes = [len(pool.candidates) for pool in pools]
         pool_N = np.repeat(np.arange(len(pools)), sizes)
         x_ND = np.concatenate(
-            [raw.features(p, _candidates(pool, vectors)) for pool, p in zip(pools, probs_PK, strict=True)]
+            [
+                raw.features(probs_K, reply_K, _candidates(pool, vectors))
+                for pool, probs_K, reply_K in zip(pools, *context, strict=True)
+            ]
         )
         offset_N = np.zeros(len(x_ND), np.float32)
         if self.offsets is not None:
@@ -377,7 +426,7 @@ class IntentJob(ShardedJob):
         form = _Form(x_ND, offset_N, label_N, pool_N, fold_N)
         ridge, out_of_fold_N = form.best_ridge(self.settings.num_folds)
         form_F, spread_FF = form.fit(ridge)
-        weights = IntentWeights(model, components_DP, centre_D, form_F, spread_FF, crosses)
+        weights = replace(raw, form_F=form_F, spread_FF=spread_FF)
         of_labelled = out_of_fold_N[fold_N >= 0].astype(np.float64)
         return weights, Column.certain(of_labelled)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from icalib.parts.intent import (
     OUT_OF_FOLD,
     Intent,
     IntentJob,
+    IntentModel,
+    IntentWeights,
     LoadedIntent,
     _Form,
     _Utterances,
@@ -28,6 +31,8 @@ CPU = torch.device("cpu")
 RNG = np.random.default_rng
 CENTRES = np.linalg.qr(RNG(9).normal(size=(8, 8)))[0][:3].astype(np.float32)
 """The vectors [3, 8] of three intents."""
+EMPTY = (np.zeros(1, np.float32), np.zeros((1, 0), np.float32))
+"""Form and posterior that aren't fitted."""
 
 
 def utterances(seed: int, num_pools: int, noise: float) -> _Utterances:
@@ -46,7 +51,7 @@ def accuracy(probs_NK: np.ndarray, gold_NK: np.ndarray) -> float:
 
 def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
     learnt, fresh = utterances(1, 100, 0.4), utterances(2, 200, 0.4)
-    model, out_of_fold_NK = fit_intents(learnt, np.arange(100) % 2, 2, 0.05)
+    model, (out_of_fold_NK, _) = fit_intents(learnt, np.arange(100) % 2, 2, 0.05)
     found_NK = fresh.predicted_by(model)
     assert accuracy(found_NK, fresh.intents_NK) > 0.8
     assert accuracy(out_of_fold_NK, learnt.intents_NK) > 0.75
@@ -58,18 +63,18 @@ def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
 def test_predictions_out_of_fold_are_worse_than_those_in_sample_where_nothing_can_be_learnt() -> None:
     noise = utterances(3, 30, 0.4)
     shuffled = _Utterances(noise.vectors_ND, RNG(4).permutation(noise.intents_NK), noise.turn_N, noise.pool_N)
-    model, out_of_fold_NK = fit_intents(shuffled, np.arange(30) % 2, 2, 1e-3)
+    model, (out_of_fold_NK, _) = fit_intents(shuffled, np.arange(30) % 2, 2, 1e-3)
     in_sample_NK = shuffled.predicted_by(model)
     assert accuracy(in_sample_NK, shuffled.intents_NK) > accuracy(out_of_fold_NK, shuffled.intents_NK) + 0.1
 
 
 def test_an_utterance_out_of_fold_is_predicted_by_a_fit_to_the_others() -> None:
     data, fold_P = utterances(5, 40, 0.3), np.arange(40) % 2
-    _, before = fit_intents(data, fold_P, 2, 0.05)
+    _, (before, _) = fit_intents(data, fold_P, 2, 0.05)
     changed = data.intents_NK.copy()
     held = (fold_P == 0)[data.pool_N]
     changed[held] = changed[held][:, [1, 2, 0]]
-    _, after = fit_intents(_Utterances(data.vectors_ND, changed, data.turn_N, data.pool_N), fold_P, 2, 0.05)
+    _, (after, _) = fit_intents(_Utterances(data.vectors_ND, changed, data.turn_N, data.pool_N), fold_P, 2, 0.05)
     assert accuracy(after[held], data.intents_NK[held]) > 0.7  # learnt from the other fold, whose labels are right
     assert accuracy(after[~held], data.intents_NK[~held]) < 0.3 < accuracy(before[~held], data.intents_NK[~held])
 
@@ -168,3 +173,34 @@ def test_labelled_pools_have_a_column_out_of_fold(trained: Path, store: TokenSto
     assert np.abs(of_labelled - columns["intent"].mean_SN[0]).max() > 1e-3
     assert {probs_TK.shape[1] for probs_TK in probs} == {len(intents)}
     assert read_json(trained / "intents.json")["micro_F1"] >= 0
+
+
+def test_the_reply_that_usually_follows_has_the_highest_ratio() -> None:
+    learnt, fresh = utterances(8, 100, 0.2), utterances(9, 50, 0.2)
+    model, (_, reply_NK) = fit_intents(learnt, np.arange(100) % 2, 2, 0.05)
+    has_next = np.roll(learnt.turn_N, -1) > 0
+    assert accuracy(reply_NK[has_next], np.roll(learnt.intents_NK, -1, 0)[has_next]) > 0.9
+    empty = np.zeros((8, 0), np.float32)
+    weights = IntentWeights(model, empty, CENTRES.mean(0), np.full(3, 1 / 3, np.float32), *EMPTY, False)
+    probs_NK = fresh.predicted_by(model)
+    reply_NK = model.of_reply(fresh.vectors_ND, probs_NK)
+    ratio_NC = np.stack([weights.features(p, r, CENTRES)[:, 0] for p, r in zip(probs_NK, reply_NK, strict=True)])
+    expected_NC = np.roll(fresh.intents_NK, 1, axis=1)  # 0 → 1 → 2 → 0
+    assert accuracy(ratio_NC, expected_NC) > 0.9
+
+
+def test_the_ratio_is_bayes_rule_for_independent_intents() -> None:
+    """p(a | reply) / p(a) of one candidate, by summing over all 2ᴷ sets of intents."""
+    rng = RNG(10)
+    sizes = ((8 + 3 + 1 + 1, 3), (8 + 1, 3), (8 + 3 + 1, 3))
+    model = IntentModel(*(rng.normal(size=size).astype(np.float32) for size in sizes))
+    candidate_1D = rng.normal(size=(1, 8)).astype(np.float32)
+    reply_K, frequency_K = np.array([[0.2, 0.7, 0.5], [0.3, 0.1, 0.6]], np.float32)
+    weights = IntentWeights(model, np.zeros((8, 0), np.float32), candidate_1D[0], frequency_K, *EMPTY, False)
+    own_K = model.of_candidates(candidate_1D)[0]
+    total = 0.0
+    for present in itertools.product([0, 1], repeat=3):
+        own, reply, prior = (np.prod(np.where(present, prob_K, 1 - prob_K)) for prob_K in (own_K, reply_K, frequency_K))
+        total += own * reply / prior
+    found = weights.features(np.zeros(3, np.float32), reply_K, candidate_1D)[0, 0]
+    assert found == pytest.approx(np.log(total), rel=1e-4)
