@@ -1,12 +1,13 @@
 """A simulated support-desk corpus for which the best possible R@1 is known.
 
-A user has a device with a symptom; each of the 12 (device, symptom) pairs has a first fix and an alternative, named in
-words that the user doesn't use, so that the association has to be learned. The intent of the user's last utterance
-decides the type of reply:
+A user has a device with a symptom; each of the 12 (device, symptom) pairs has a first fix, which the user tries, and an
+alternative, for which the desk sends a technician, a part or to the workshop. Both are named in words that the user
+doesn't use, so that the association has to be learned. The intent of the user's last utterance decides the type of
+reply:
 
-    original_question without the device or the symptom → information_request for what is missing
-    original_question with both, further_details        → potential_answer, the first fix
-    negative_feedback                                   → potential_answer, the alternative
+    unclear_question, without the device or the symptom → information_request for what is missing
+    original_question, further_details                  → potential_answer, the first fix
+    negative_feedback                                   → escalation, the alternative
     positive_feedback                                   → greetings_gratitude
 
 Replies are canned: the same situation always gets the same text, so a pool has exactly one right candidate. Users
@@ -45,9 +46,11 @@ _TEMPLATES: dict[str, list[str]] = _DESK["templates"]
 
 INTENTS = (
     "original_question",
+    "unclear_question",
     "information_request",
     "further_details",
     "potential_answer",
+    "escalation",
     "positive_feedback",
     "negative_feedback",
     "greetings_gratitude",
@@ -179,8 +182,9 @@ def _turns(desk: _Desk) -> Iterator[Turn]:
         hello = _DESK["hello_reply"]
         yield Utterance(speaker="agent", text=hello, intents=("greetings_gratitude",)), hello
     opening = rng.choice(("question_both", "question_no_symptom", "question_no_device"))
-    yield desk.user(opening, "original_question")
-    if opening != "question_both":
+    is_clear = opening == "question_both"
+    yield desk.user(opening, "original_question" if is_clear else "unclear_question")
+    if not is_clear:
         no_symptom = opening == "question_no_symptom"
         request = _DESK["ask_symptom"][desk.device] if no_symptom else _DESK["ask_device"][desk.symptom]
         yield desk.agent(request, "information_request")
@@ -188,7 +192,7 @@ def _turns(desk: _Desk) -> Iterator[Turn]:
     yield desk.agent(first_fix, "potential_answer")
     if rng.random() < 0.5:
         yield desk.user("negative", "negative_feedback")
-        yield desk.agent(alternative, "potential_answer")
+        yield desk.agent(alternative, "escalation")
     if rng.random() < 0.6:
         yield desk.user("positive", "positive_feedback")
         yield desk.agent(_DESK["closing"][desk.device], "greetings_gratitude")
