@@ -21,12 +21,7 @@ def smoothed_targets(label_N: IntArray) -> FloatArray:
 
 
 def fit_affine(logit_N: FloatArray, label_N: IntArray) -> AffineMap:
-    """Fit σ(a f + b), a > 0, with smoothed targets (Platt 1999), by the smallest mean negative log-likelihood.
-
-    Args:
-        logit_N: [N], scores on any scale.
-        label_N: [N], 1 right, 0 wrong.
-    """
+    """Fit σ(a f + b), a > 0, with smoothed targets (Platt 1999) to scores and labels [N] by the smallest mean NLL."""
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
     target_N = smoothed_targets(label_N)

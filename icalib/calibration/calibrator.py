@@ -1,7 +1,6 @@
 """Calibrators: fit a map from scores to probabilities on validation pairs.
 
-The validation pairs must be drawn like the test pairs (same number of candidates, same negative sampler): calibrators
-assume that the fraction of right pairs is the same.
+These must be drawn like the test pairs: calibrators assume that the fraction of right pairs is the same.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 
 
 class AbstractCalibrator(Component):
-    """Base of calibrators, which fit a map from a model's logits to probabilities.
-
-    Subclasses implement `_fit`.
-    """
+    """Base of calibrators, which fit a map from a model's logits to probabilities; subclasses implement `_fit`."""
 
     class Config(ComponentConfig):
         """Base of calibrators' settings."""
@@ -37,16 +33,9 @@ class AbstractCalibrator(Component):
         self.config = config
 
     def fit(self, logit_N: FloatArray, label_N: IntArray, *, train_prior: float | None = None) -> FittedMap:
-        """Fit on validation pairs.
+        """Fit on logits and labels (1 right, 0 wrong) of N validation pairs; `train_prior` is for `PriorShift` alone.
 
-        Args:
-            logit_N: [N], any score for `Platt` and `Isotonic`, logits of mean probabilities for the others.
-            label_N: [N], 1 right, 0 wrong.
-            train_prior: fraction of right pairs in training; only `PriorShift` uses it.
-
-        Raises:
-            DataError: all pairs have the same label, or a score is not finite.
-            SettingError: `PriorShift` lacks a `train_prior` between 0 and 1.
+        A DataError says that all pairs have the same label or a score is not finite.
         """
         num_right, num_pairs = int(label_N.sum()), len(label_N)
         if not 0 < num_right < num_pairs or not np.isfinite(logit_N).all():

@@ -100,8 +100,8 @@ def prob_logit(prob: FloatArray) -> FloatArray:
 def pair_logit(prob: FloatArray, logit: FloatArray) -> FloatArray:
     """Return the logits of pairs' mean probabilities, which calibrators map and, with a variance, rank by; [N].
 
-    Where σ of the mean logit is the mean probability, up to rounding, that is the mean logit: near 0 and 1 it has
-    digits that the probability has lost. Elsewhere, e.g. with a mean over samples, it is `prob_logit`.
+    Where σ of the mean logit is the mean probability, up to rounding, that is the mean logit, whose digits near 0 and 1
+    the probability has lost; elsewhere `prob_logit`.
     """
     same = np.isclose(expit(logit), prob, rtol=1e-12, atol=_ROUNDING)
     return np.where(same, logit, prob_logit(prob))

@@ -24,12 +24,7 @@ _METRICS = MappingProxyType({"ECE": ece, "NLL": nll, "Brier": brier})
 
 
 def post_hoc_tag(metric: str, calibrator: str) -> str:
-    """Return the name of a metric after post-hoc calibration.
-
-    Example:
-        >>> post_hoc_tag("ECE", "platt")
-        'ECE@platt'
-    """
+    """Return the name of a metric after post-hoc calibration, such as ECE@platt."""
     return f"{metric}@{calibrator}"
 
 
@@ -43,13 +38,8 @@ def post_hoc_metrics(
 ) -> pa.Table:
     """Return ECE, NLL and Brier score on test after each calibrator of POST_HOC: METRIC_SCHEMA without intervals.
 
-    `validation` and `test` are PREDICTION_SCHEMA; pools of unknown label are ignored.
-
-    Args:
-        train_prior: fraction of right pairs in training; None, for an untrained model, leaves the prior
-            shift out.
-        focal_gamma: γ of the focal loss in training, which the prior shift inverts first; 0 for another loss, None,
-            for a loss that can't be inverted, leaves the prior shift out.
+    `validation` and `test` are PREDICTION_SCHEMA. The prior shift needs `train_prior`, the fraction of right pairs in
+    training, and `focal_gamma`, the loss's γ (0 for another loss); it is left out where either is None.
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     rows: list[tuple[str, str, float, float, float]] = []

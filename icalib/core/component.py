@@ -115,7 +115,6 @@ def components(base: type[Component]) -> dict[str, type[Component]]:
 
 
 def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
-    """The concrete ones among `base` and its subclasses that are imported, by short name."""
     found = {short_name(base): base} if _is_concrete(base) else {}
     for subclass in base.__subclasses__():
         others = _concrete_classes(subclass)
@@ -137,9 +136,8 @@ def _is_concrete(owner: type[Component]) -> bool:
 
 
 def with_settings(settings: S, changes: Mapping[str, Any]) -> S:
-    """A copy of `settings` with some dotted settings replaced; everything is validated again, once.
-
-    A SettingError names the settings that exist, or those out of range.
+    """A copy of `settings` with dotted settings replaced, validated once; a SettingError names what is unknown or out
+    of range.
     """
     nested: dict[str, Any] = {}
     # parts after wholes: a component that is replaced takes settings of its own, which the old one may lack
@@ -165,10 +163,7 @@ def has_setting(settings: BaseModel, path: str) -> bool:
 
 
 def full_path(settings: BaseModel, path: str) -> str:
-    """`path` from the top, where its first name is that of a setting further down: regime.generator for generator.
-
-    It is returned as it is if there is none; a SettingError if several settings have that name.
-    """
+    """`path` from the top, where its first name is that of a setting further down: regime.generator for generator."""
     first, dot, rest = path.partition(".")
     if first in type(settings).model_fields:
         return path
@@ -261,7 +256,6 @@ def validated(settings_class: type[S], values: Any) -> S:
 
 
 def _described(problem: Any) -> str:
-    """Describe what is wrong with one setting, or with several together, whose message says what was found."""
     together = problem["type"] == "value_error" and isinstance(problem["input"], Mapping)
     found = "" if together else f", found {short_repr(problem['input'])}"
     where = f"{shortened('.'.join(map(str, problem['loc'])))}: " if problem["loc"] else ""

@@ -33,11 +33,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class EpochFinished:
-    """Validation's points of the learning curve of a training on answers, all epochs so far.
+    """The learning curve on validation of a training on answers, all epochs so far; epoch 0 is the start.
 
-    Emitted when the training begins (no points), after each epoch and at its end; a reused stage emits all at once. The
-    points of epoch 0 are those of the start.
-    A consumer may raise `Abandoned` to end the training.
+    Emitted at the begin (no points), after each epoch and at the end; by a reused stage once. A consumer may raise
+    `Abandoned` to end the training.
     """
 
     stage: str

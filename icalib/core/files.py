@@ -27,8 +27,7 @@ FOLDER_NAME = r"^\w[\w.-]*$"
 def whole_file(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
-    What killed processes were writing to the same folder is removed first. A StorageError says that the disk is full or
-    can't be written, or that the path has no file name.
+    What killed processes left there is removed first. A StorageError says that the disk is full or can't be written.
     """
     path = Path(path)
     if not path.name:
@@ -46,10 +45,7 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
 
 @contextmanager
 def whole_folder(path: str | Path) -> Generator[Path, None, None]:
-    """Yield a temporary folder beside `path` that is renamed to it if the block succeeds; otherwise like `whole_file`.
-
-    A SettingError says that `path` is a file, or a folder that isn't empty.
-    """
+    """Yield a temporary folder like `whole_file`; a SettingError if `path` is a file, or a folder that isn't empty."""
     check_empty(Path(path))
     with whole_file(path) as temporary:
         temporary.mkdir()
@@ -67,7 +63,6 @@ def check_empty(path: Path) -> None:
 
 @contextmanager
 def _explained(path: Path) -> Generator[None, None, None]:
-    """Replace the errors of a disk that can't be written by a `StorageError`."""
     try:
         yield
     except Exception as error:
@@ -84,10 +79,6 @@ def system_error(error: BaseException | None) -> int | None:
     """Return the number of the operating system's error behind an exception; None if there is none.
 
     Libraries in Rust have it in their text, and torch raises an error of its own while it handles the system's.
-
-    Example:
-        >>> system_error(RuntimeError("I/O error: No space left on device (os error 28)"))
-        28
     """
     while error is not None and not isinstance(error, IcalibError):
         found = _RUST_ERROR.search(str(error))

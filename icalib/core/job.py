@@ -75,7 +75,7 @@ class Job(Settings):
         return _artifacts(self)
 
     def pull(self) -> None:
-        """Copy what the job reads to this machine, where it is kept in an object store."""
+        """Copy what the job reads from an object store to this machine."""
         for artifact in self.artifacts():
             pull(artifact.path)
 
@@ -95,8 +95,7 @@ class LocalJob(Job):
 class ShardedJob(Job):
     """A job that is cut into shards, which any process can compute; each leaves one file, whole or not at all.
 
-    A shard's result depends on the job and the shard alone: not on which process computed it, nor on how many there
-    are.
+    A shard's result depends on the job and the shard alone.
     """
 
     verb: ClassVar[str]

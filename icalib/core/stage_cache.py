@@ -37,8 +37,8 @@ _LOCKS = ".locks"
 class StageName:
     """What a run calls a stage: `student` in group `round-2` is written round-2/student.
 
-    `label` says what the stage computes, and its cached folder's name begins with it; `group` is a round, an ensemble
-    member or a split; `round` is 0 outside of rounds; members of an ensemble share the label and differ by `index`.
+    `label` says what it computes, and its cached folder's name begins with it; `group` is a round, an ensemble member
+    or a split; `round` is 0 outside of rounds; members of an ensemble share the label and differ by `index`.
     """
 
     label: str
@@ -88,10 +88,7 @@ class StageCache:
         self._in_use: list[FileLock] = []
 
     def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
-        """Return the stage of a job: from the cache, or built by `build(folder)`.
-
-        The same stage may have different names in different runs; those that share it have the same label.
-        """
+        """Return the stage of a job: from the cache, or built by `build(folder)`."""
         digest = job.digest()
         folder = self.root / f"{name.label}-{digest}"
         in_use = FileLock(_lock_path(folder, "use"))  # no other process removes the stage while this cache is in use
@@ -198,10 +195,7 @@ def share(folder: Path, *names: str) -> None:
 
 
 def remove_stage(folder: Path) -> bool:
-    """Remove a stage from its cache, unless a process uses it; return whether it was removed.
-
-    In an object store it is kept, since locks don't reach other machines; only this machine's copy is removed.
-    """
+    """Remove this machine's copy of a stage, unless a process uses it; return whether it was removed."""
     lock = FileLock(_lock_path(folder, "use"))
     if not lock.acquire(wait=False):
         return False

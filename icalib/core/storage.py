@@ -79,11 +79,10 @@ def is_mirrored(path: Path) -> bool:
 
 
 def pull(path: Path, *, leave_out: str = "") -> list[Path]:
-    """Download the files of a path that are missing here or newer in the store, and return them.
+    """Download the files of a path that are missing here or newer in the store, and return them; one process at a time.
 
-    Of several processes on a machine one downloads and the others wait. Nothing happens for paths outside of a mirror,
-    or if the store has nothing there; folders named `leave_out` are left out. A StorageError says that the store failed
-    for longer than PATIENCE, or refuses.
+    Nothing happens outside of a mirror, or if the store has nothing; folders named `leave_out` are left out. A
+    StorageError says that the store failed for longer than PATIENCE, or refuses.
     """
     store = ObjectStore.of(path)
     if store is None:
@@ -149,7 +148,7 @@ class ObjectStore:
         return cls(*_with_retries("open", path, lambda: filesystem_of(bucket)), _mirrors() / scheme / authority)
 
     def key(self, path: Path) -> str:
-        """Return the key under which the store keeps a mirrored path."""
+        """Return the key of a mirrored path in the store."""
         return "/".join([self.base, *path.relative_to(self.folder).parts])
 
     def files(self, path: Path) -> dict[Path, Any]:
@@ -238,7 +237,6 @@ def filesystem_of(bucket: str) -> tuple[Any, str]:
 
 
 def _with_retries(verb: str, path: Path, act: Callable[[], T]) -> T:
-    """Retry an operation with growing pauses until PATIENCE seconds have passed."""
     patience_s = float(os.environ.get(PATIENCE, "30"))
     begun = time.monotonic()
     for attempt in itertools.count():
@@ -274,7 +272,6 @@ def _is_marker(path: Path) -> bool:
 
 
 def _visible_files(path: Path) -> Sequence[Path]:
-    """Return the file itself, or a folder's files without locks and what a killed process left half-written."""
     if path.is_file():
         return [path]
     found = (file for file in path.rglob("*") if file.is_file())

@@ -11,7 +11,7 @@ _MAX_VALUE = 80
 
 
 def printable(text: str) -> str:
-    """Return a text that is safe to print on a terminal: control characters are escaped, line breaks and tabs kept."""
+    """Return a text with control characters escaped, except line breaks and tabs."""
     return "".join(
         character
         if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")

@@ -65,10 +65,7 @@ def join(address: str | None) -> Check:
 
 
 def examine(runs: Path, num_workers: int, on_begin: Callable[[str], None]) -> Iterator[Check]:
-    """Check the cluster that was joined; nodes that don't answer are left out of later checks.
-
-    `on_begin` receives a description of what is checked next.
-    """
+    """Check the cluster that was joined, without nodes that don't answer; `on_begin` receives what is checked next."""
     on_begin("the machine of every node")
     nodes = alive_nodes()
     answered, refused = ask(nodes, inspect_machine)
@@ -219,7 +216,6 @@ def check_storage(nodes: Sequence[Node], folder: Path) -> Check:
 
 
 def _write(folder: str) -> None:
-    """Write this node's file, which is named after the node's id."""
     import ray
 
     path = local_path(folder) / f"{ray.get_runtime_context().get_node_id()}.txt"
@@ -229,7 +225,6 @@ def _write(folder: str) -> None:
 
 
 def _unreadable(folder: str, files: Sequence[str]) -> list[str]:
-    """Return the files that this node can't read as they were written."""
     local, deadline = local_path(folder), time.monotonic() + _VISIBLE_S
     while True:
         pull(local)
@@ -259,7 +254,6 @@ def check_workers(resources: Resources) -> Check:
 
 
 def _rehearse(nodes: Sequence[Node], folder: Path, resources: Resources) -> Iterator[Check]:
-    """Check that Ray Train and DeepSpeed run some updates with checkpoints on the storage, and that Ray tasks score."""
     load_deepspeed()  # before transformers imports it with its start-up output
     try:
         training, scoring = tiny_jobs(folder, resources.num_workers)

@@ -71,10 +71,9 @@ def has_joined() -> bool:
 def start(
     address: str | None = None, num_cpus: int | None = None, note: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Join the cluster at `address`, else the one in RAY_ADDRESS, else start a local Ray.
+    """Join the cluster at `address` (HOST:PORT or ray://), else the one in RAY_ADDRESS, else start a local Ray.
 
-    `address` is HOST:PORT of the head, or a ray:// URL; a local Ray has `num_cpus` cores, None takes all; `note`
-    receives messages about what was repaired.
+    A local Ray has `num_cpus` cores, None takes all; `note` receives messages about what was repaired.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
@@ -133,7 +132,7 @@ def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _own_handlers() -> Generator[None, None, None]:
-    """Keep this process's own handlers of signals where Ray would replace them: its C++ core prints a stack trace.
+    """Keep this process's handlers of signals where Ray would replace them: its C++ core prints a stack trace.
 
     Terminated says that SIGTERM was received while Ray's handler, which exits, was the current one.
     """
@@ -175,8 +174,6 @@ def check_alive(node_id: str) -> None:
 
 
 class _Node(NamedTuple):
-    """The CPU cores and GPUs of a node, idle or not."""
-
     cpus: int
     gpus: int
 
@@ -228,7 +225,7 @@ def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> in
 
 
 def available(num_workers: int | None = None) -> Resources:
-    """Return the resources of a run on this cluster; models run on nodes with GPUs if there are any.
+    """Return the resources of a run on this cluster, on its nodes with GPUs if there are any.
 
     `num_workers` are training workers; None takes one per GPU, or one without GPUs.
     """
@@ -250,9 +247,8 @@ _BYTES_PER_TRIAL = 4 * 2**30
 def available_to_trials(num_workers: int | None = None, concurrent: int | None = None) -> tuple[Resources, int]:
     """Return the resources of each trial of a sweep, and how many trials run concurrently.
 
-    Args:
-        num_workers: training workers per trial; None takes one, with a GPU or four CPU cores.
-        concurrent: trials at a time; None takes as many as fit. More trials of one worker than GPUs share these.
+    `num_workers` are training workers per trial, by default one, with a GPU or four CPU cores; `concurrent` trials run
+    at a time, by default as many as fit. More trials of one worker than GPUs share these.
     """
     import ray
 
@@ -292,8 +288,7 @@ def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 def protect_token(note: Callable[[str], None], *, create: bool) -> None:
     """Let this user alone open ~/.ray, where Ray keeps the token: who can read it can run code as this user.
 
-    Ray creates the token with the permissions that the umask leaves. Nothing is done where the environment names
-    another token, or none is required. `create` makes the folder if it is missing, before Ray does.
+    Nothing is done where the environment names another token, or none is required. `create` makes a missing folder.
     """
     named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":

@@ -35,8 +35,8 @@ _ALONE = {  # the variables from which torch makes the process group of one proc
 def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
     """Run a training job and write checkpoint/ (the best weights), curve.json and result.json to `folder`.
 
-    A folder with an unfinished training resumes from its last checkpoint. Abandoned says that a consumer of the events
-    stopped the training, another IcalibError that workers failed repeatedly, or what only the user can fix.
+    An unfinished training resumes from its last checkpoint. Abandoned says that a consumer of the events stopped it,
+    another IcalibError that workers failed repeatedly, or what only the user can fix.
     """
     remove(folder / STOP)  # left by an earlier attempt
     loop = job.loop_settings
@@ -99,7 +99,6 @@ def _without_epochs(job: TrainingJob, folder: Path, resources: Resources) -> Non
 def _run_alone(
     function: Callable[[dict[str, Any]], None], job: TrainingJob, folder: Path, resources: Resources, **options: Any
 ) -> None:
-    """Run a function in a Ray task that has the resources of a training worker."""
     import ray
 
     task = ray.remote(
@@ -128,9 +127,8 @@ def _write_initial_weights(config: dict[str, Any]) -> None:
 def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train; after the loss of workers or nodes, resume from the last checkpoint with those that are left.
 
-    Shards of ZeRO are resumed by as many workers as have saved them.
-
-    Ray Train's own retries would also repeat errors that only the user can fix, and never use fewer workers.
+    ZeRO's shards need as many workers as saved them. Ray Train's own retries would also repeat what only the user can
+    fix, and never use fewer workers.
     """
     from ray.exceptions import RayError
     from ray.train import ControllerError, TrainingFailedError
@@ -156,8 +154,8 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
 def _attempt(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train once.
 
-    One worker on the cores of one machine needs no placement, no merged checkpoints and no replacement elsewhere, so it
-    does without the processes that Ray Train starts for these in every training.
+    One worker on the cores of one machine does without the processes that Ray Train starts for placement, merged
+    checkpoints and replacements.
     """
     is_alone = resources.num_workers == 1 and not resources.use_gpu and is_one_node()
     if is_alone and not has_ray_checkpoints(folder):
@@ -261,7 +259,6 @@ def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
 
 
 def _run_here(config: dict[str, Any], device: Any, make_engine: Callable[..., Any]) -> None:
-    """Run a training in this process, as one of its workers."""
     import torch
 
     from icalib.training.job import run_training

@@ -60,10 +60,7 @@ class _NodeWatch(tune.Callback):
 
 
 def _node_resources(folder: SweepFolder) -> dict[str, float]:
-    """Return resources that keep trials on the driver's node if their journal is only on its disk.
-
-    Their training workers and scoring tasks run on any node in either case.
-    """
+    """Return resources that keep trials on the driver's node if their journal is only on its disk."""
     return {f"node:{ray.util.get_node_ip_address()}": 1e-3} if is_mirrored(folder.path) else {}
 
 
@@ -77,10 +74,9 @@ def _run_trial(config: dict[str, Any]) -> None:
 class StudySearcher(Searcher):
     """Search algorithm that passes the trials of an Optuna study to Ray Tune and reports their outcomes to the study.
 
-    Ray's OptunaSearch keeps its trials in memory and in a pickle that is written every ten seconds, so that a killed
-    sweep would repeat some trials and lose others. Here Optuna's journal is the only record: reported trials are kept,
-    and trials that were running when the driver died, or failed in an earlier call, are proposed first, under the same
-    number.
+    Ray's OptunaSearch pickles its trials every ten seconds, so that a killed sweep would repeat some and lose others.
+    Here Optuna's journal is the only record: trials that were running when the driver died, or failed, are proposed
+    first.
     """
 
     def __init__(self, trials: Trials) -> None:

@@ -61,11 +61,7 @@ class Comparison(NamedTuple):
     """Of an output, relative to large ones."""
 
     def agreement(self, pools: Sequence[Pool]) -> Agreement:
-        """Compare outputs and best candidates.
-
-        Raises:
-            ExportError: outputs for the same tokens differ by more than the tolerance.
-        """
+        """Compare outputs and best candidates; an ExportError if outputs for the same tokens differ by too much."""
         num_pairs = num_same_tokens = num_same_best = 0
         differences: list[float] = []
         for pool in pools:

@@ -48,11 +48,8 @@ def classifier_of(ranker: Ranker, calibration: AffineMap) -> Any:
     """Return transformers' sequence classifier whose one logit is the ranker's, calibrated: a f + b.
 
     BERT's classifier has a dense layer with tanh on [CLS] before the linear one, which icalib's head has not. The dense
-    layer's first unit computes the ranker's logit, scaled by a power of two so far down that tanh is the identity in
+    layer's first unit computes the ranker's logit, scaled so far down by a power of two that tanh is the identity in
     float32, and the last layer scales it up again and calibrates it.
-
-    Raises:
-        SettingError: the backbone is of a family whose classifier is another one.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -81,7 +78,6 @@ def classifier_of(ranker: Ranker, calibration: AffineMap) -> Any:
 
 
 def _scorer(subject: Subject[Ranker]) -> Scorer:
-    """Score by icalib's own estimator: calibrated logits."""
     uncalibrated, calibration = ranker_scorer(subject), subject.affine
 
     def score(pool: Pool) -> Scores:

@@ -56,15 +56,9 @@ def distilled(
 ) -> Subject[Ranker]:
     """Train a student on the run's probabilities of its training pools, labelled and unlabelled, and measure it.
 
-    The same call resumes, or reuses the student.
-
-    Args:
-        max_pools: number of training pools, labelled ones first; None takes all of the run's.
-        choice: what is fitted to the student's validation scores; `run` is Platt scaling.
-        context: where to compute; stages are cached in its `runs` folder.
-
-    Raises:
-        SettingError: the run's pools have changed.
+    `max_pools` of them are used, labelled ones first; `choice` is fitted to the student's validation scores, Platt
+    scaling by default. The same call resumes, or reuses the student. A SettingError says that the run's pools have
+    changed.
     """
     stages, cache = _stages(run, context)
     tokens = stages.tokens_stage
@@ -139,7 +133,6 @@ def _start(run: FinishedRun) -> Artifact | None:
 
 
 def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context: RunContext) -> Artifact:
-    """Return the run's calibrated probabilities of its training pools."""
     settings = run.settings
     limits = [limit for limit in (max_pools, settings.limit.get("train")) if limit is not None]
     scores = score_stages(run, settings.data, "train", min(limits, default=None), context)

@@ -69,7 +69,6 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
 
 
 def _inputs(pairs: Sequence[Encoded], padding: int) -> tuple[Tensor, ...]:
-    """Return the inputs of the graph, [B, L] each."""
     batch = Batch.of(pairs, padding)
     mask_BL = torch.arange(batch.ids_BL.shape[1]) < batch.lengths_B[:, None]
     return batch.ids_BL, mask_BL.long(), batch.segments_BL
@@ -115,10 +114,9 @@ _EPSILON = float(np.finfo(np.float64).epsneg)
 
 
 class RankerGraph(nn.Module):
-    """Logits, calibrated probabilities and variances of pairs, by a copy of a transformer.
+    """Logits, calibrated probabilities and variances of pairs, by a copy of a transformer with one pass.
 
-    It has a linear or random-feature head, makes one pass, with or without the posterior, and is calibrated by an
-    affine or isotonic map.
+    The head is linear or has random features, the calibration is affine or isotonic.
     """
 
     def __init__(self, ranker: Ranker, estimator: AbstractEstimator.Config, calibration: FittedMap) -> None:
@@ -133,11 +131,8 @@ class RankerGraph(nn.Module):
 
     @override
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs [B] from ids, mask and segments [B, L]: 0 for the context, 1 for the candidate.
-
-        Returns:
-            The logits that candidates are ranked by, the calibrated probabilities, and the variances of the logits (0
-            without a posterior).
+        """Compute ranking logits, calibrated probabilities and variances of logits [B] from ids, mask and segments [B,
+        L].
         """
         batch = Batch(input_ids, token_type_ids * attention_mask, attention_mask.sum(1))
         moments: Moments = self._estimator.estimate(BatchModel(self.ranker, batch, seed=0))
@@ -158,7 +153,6 @@ class _InverseFactor(nn.Module):
         self.register_buffer("inverse_LL", torch.linalg.solve_triangular(factor_LL, identity_LL, upper=False).float())
 
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return the posterior [1, B]."""
         phi_BL, logit_B = self.head.features_and_logits(features_BD, mean_B)
         var_B = (phi_BL @ self.inverse_LL.T).square().sum(1)  # ‖C⁻¹φ‖²
         return LogitPosterior(logit_B[None], var_B[None])

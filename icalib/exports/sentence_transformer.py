@@ -60,7 +60,6 @@ def write_sentence_transformer(
 
 
 def _scorer(bi_encoder: LoadedBiEncoder) -> Scorer:
-    """Score by icalib's own cosines."""
     tokenize, layout = Tokenizer(bi_encoder.config.backbone), bi_encoder.layout
 
     def score(pool: Pool) -> Scores:
@@ -74,7 +73,6 @@ def _scorer(bi_encoder: LoadedBiEncoder) -> Scorer:
 
 
 def _written_scorer(folder: Path, texts: PairTexts) -> Scorer:
-    """Score as stock SentenceTransformers do."""
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = read_stock(AutoModel, folder), read_stock(AutoTokenizer, folder)

@@ -16,10 +16,8 @@ from icalib.encoders.spectral_norm import SpectralLinear
 
 
 def stock_model(auto_class: Any, name: str, backbone: Any, **options: Any) -> Any:
-    """Return a model of transformers with the weights of an encoder's backbone, which started from that of a name.
-
-    Raises:
-        ExportError: the weights don't fit.
+    """Return a model of transformers with an encoder's weights, which began as those of `name`; an ExportError if none
+    fit.
     """
     config = load_config(name)
     config.update({"num_hidden_layers": backbone.config.num_hidden_layers, "dtype": torch.float32, **options})

@@ -35,9 +35,8 @@ _WRITERS: Mapping[ExportFormat, Callable[..., Comparison]] = {
 def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, license: str) -> None:
     """Write a folder with the model, its tokenizer and a card, after comparing it with the run's model.
 
-    Raises:
-        SettingError: the backbone or its tokenizer isn't supported, or `out` isn't empty.
-        ExportError: the exported model computes something else.
+    A SettingError says that backbone or tokenizer aren't supported or `out` isn't empty, an ExportError that the
+    outputs differ.
     """
     backbone, layout = subject.encoder.backbone, subject.model.layout
     tokenizer = stock_tokenizer(
@@ -153,7 +152,6 @@ def _base_model(backbone: str) -> str | None:
 
 
 def _metrics(subject: Subject[Any]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the rows of the table: label and metrics."""
     for split, scores in subject.scores.items():
         own = _values(scores)
         yield f"this model, {split}", own

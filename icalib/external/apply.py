@@ -39,12 +39,8 @@ ToProb = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True)
 class Applied:
-    """What was written.
-
-    Attributes:
-        out: the file.
-        num_pairs: its rows.
-        notes: sentences for people: how the scores differ from those that the calibrator was fitted on.
+    """What was written: the file, its number of rows, and how the scores differ from those of the calibrator, for
+    people.
     """
 
     out: Path
@@ -53,18 +49,9 @@ class Applied:
 
 
 def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> Applied:
-    """Write the rows of a score file with the column `calibrated_prob`.
+    """Write the rows of a score file with the column `calibrated_prob` to a file of the same format.
 
-    Args:
-        calibrator: fitted on scores of the same ranker.
-        scores: Parquet, JSONL or CSV.
-        out: a file of the same format.
-        columns: of which the scores are read.
-
-    Raises:
-        DataError: the file is missing, empty or damaged, has no such column or one named `calibrated_prob`, or has a
-            score that is not finite or not on the calibrator's scale.
-        SettingError: the name of `out` doesn't fit.
+    A DataError says that the file or a score can't be used, a SettingError that the name of `out` doesn't fit.
     """
     check_exists(scores)
     kind = kind_of(scores)
@@ -98,7 +85,6 @@ class _Seen:
         self.num_pairs = self._num_outside = self._num_unit = 0
 
     def prob(self, score: FloatArray) -> FloatArray:
-        """Return calibrated probabilities, [N]."""
         lowest, highest = self._calibrator.lowest, self._calibrator.highest
         self.num_pairs += len(score)
         self._num_outside += int(((score < lowest) | (score > highest)).sum())
@@ -106,7 +92,6 @@ class _Seen:
         return self._calibrator.prob(score)
 
     def notes(self) -> Iterator[str]:
-        """Yield what differs."""
         fitted = self._calibrator
         fitted_range = f"{fitted.lowest:.4g} to {fitted.highest:.4g}"
         if (outside := self._num_outside / self.num_pairs) > _MANY_OUTSIDE:
@@ -122,7 +107,6 @@ class _Seen:
 
 
 def _with_probs(path: Path, columns: Columns, to_prob: ToProb) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a text file with their probabilities."""
     rows, names = read_score_rows(path), {"score": columns.score}
     while batch := list(islice(rows, BATCH_ROWS)):
         score = np.array([parsed(Scored, raw, row, names).score for raw, row in batch])
@@ -164,7 +148,6 @@ def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _reading(path: Path) -> Generator[None, None, None]:
-    """Explain the errors of a damaged Parquet file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:

@@ -64,12 +64,7 @@ class Calibrator(Settings):
 
     @classmethod
     def load(cls, folder: Path) -> Calibrator:
-        """Read the calibrator in a folder.
-
-        Raises:
-            RunFolderError: the folder has none.
-            DamagedFileError: it can't be read, or has changed since it was written.
-        """
+        """Read the calibrator in a folder; a RunFolderError if it has none, a DamagedFileError if it has changed."""
         path = folder / CALIBRATOR_FILE
         if not path.is_file():
             raise RunFolderError(
@@ -89,11 +84,7 @@ class Calibrator(Settings):
 
 
 def as_logit(score: FloatArray, scale: Scale) -> FloatArray:
-    """Return scores as calibrators take them, [N]; probabilities of 0 and 1 become those of ±16, as in float32.
-
-    Raises:
-        DataError: a score is not a probability, but the scale says so.
-    """
+    """Return scores as calibrators take them, [N]; probabilities of 0 and 1 become those of ±16, as in float32."""
     if scale == "logit":
         return score
     if (wrong := score[(score < 0) | (score > 1)]).size:

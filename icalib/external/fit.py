@@ -37,15 +37,10 @@ _NUM_FOLDS = 5
 
 
 def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, seed: int = 1) -> Calibrator:
-    """Fit on one half of the queries and measure on the other.
+    """Fit on one half of the queries, drawn by `seed`, and measure on the other.
 
-    Args:
-        pools: scores as `logit`, on their own scale; queries may have several right candidates or none.
-        scale: what scores are; auto: probabilities if all are from 0 to 1.
-        seed: of the two halves, and of the folds by which a method is chosen.
-
-    Raises:
-        DataError: too few queries, or no right or no wrong pairs among those that fit; or see `as_logit`.
+    `pools` have scores as `logit`; scale auto takes them for probabilities if all are from 0 to 1. A DataError says
+    that there are too few queries, or no right or no wrong pairs, or what `as_logit` refuses.
     """
     _check(pools)
     if scale == "auto":
@@ -86,12 +81,10 @@ def _check(pools: PoolScores) -> None:
 
 
 def _folds(num_pools: int, num_folds: int, seed: int) -> IntArray:
-    """Return the random fold of each query, [B]; folds differ in size by at most 1."""
     return np.random.default_rng(seed).permutation(np.arange(num_pools) % num_folds)
 
 
 def _cross_validated_nll(fitting: PoolScores, method: str, seed: int) -> float:
-    """Return the NLL of pairs in each fold when the method is fitted on the other folds."""
     fold = _folds(fitting.num_pools, _NUM_FOLDS, child_seed(seed, "folds"))
     prob = np.zeros(len(fitting.logit))
     for held_out in range(_NUM_FOLDS):
@@ -109,6 +102,5 @@ def _fitted(pools: PoolScores, method: str) -> AffineMap | IsotonicMap:
 
 
 def _measured(pools: PoolScores, seed: int) -> dict[str, Measured]:
-    """Return the metrics of pools with a method's probabilities, with bootstrap intervals over queries."""
     measured = measure(Evaluation(pools), {name: find_metric(name) for name in METRICS}, seed=seed)
     return {name: Measured(value=value, low=ends.low, high=ends.high) for name, (value, ends) in measured.items()}

@@ -46,11 +46,8 @@ class Labelled(Scored):
 
 
 def read_labelled(path: Path, columns: Columns) -> PoolScores:
-    """Read the labelled scores of a file: a pool for each query, in ascending order of the queries' names.
-
-    Raises:
-        DataError: the file is missing, empty or damaged; or a row lacks a column, repeats a query and candidate, or has
-            a score that is not finite or a label that is not 0 or 1.
+    """Read the labelled scores of a file: a pool for each query, in ascending order of their names, or raise a
+    DataError.
     """
     names = columns.model_dump()
     pools: dict[str, dict[str, tuple[float, int]]] = {}
@@ -68,11 +65,7 @@ def read_labelled(path: Path, columns: Columns) -> PoolScores:
 
 
 def read_score_rows(path: Path) -> Iterator[tuple[Raw, dict[str, Any]]]:
-    """Yield the rows of a score file.
-
-    Raises:
-        DataError: the file is missing, empty or damaged, or a row can't be read.
-    """
+    """Yield the rows of a score file, or raise a DataError."""
     check_exists(path)
     for raw in read_rows(path):
         raw = replace(raw, cure="Correct the row, or remove it")
@@ -81,17 +74,7 @@ def read_score_rows(path: Path) -> Iterator[tuple[Raw, dict[str, Any]]]:
 
 
 def parsed(model: type[S], raw: Raw, row: Mapping[str, Any], names: Mapping[str, str]) -> S:
-    """Return what is read of a row.
-
-    Args:
-        model: what is read.
-        raw: the row's position.
-        row: its values.
-        names: the column of each field.
-
-    Raises:
-        DataError: a column is missing, or a value is not valid.
-    """
+    """Return the fields of `model` in a row, `names` being the column of each, or raise a DataError."""
     check_columns(raw.path, raw.line, names.values(), row)
     return build(model, {field: row[name] for field, name in names.items()}, raw, names)
 

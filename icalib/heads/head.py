@@ -102,8 +102,7 @@ class PosteriorTask(Protocol):
 class PosteriorHead(AbstractHead):
     """A head whose logits have a posterior, computed from training pairs once the weights are final.
 
-    The posterior belongs to the weights that it was computed for: `forget` drops it when they change, and a head
-    without a posterior refuses to predict.
+    `forget` drops the posterior when they change, and a head without one refuses to predict by a PosteriorError.
     """
 
     num_jitters: int
@@ -111,7 +110,6 @@ class PosteriorHead(AbstractHead):
 
     @override
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return a scalar that depends on every parameter; in training mode, drop the posterior."""
         if self.training:
             self.forget()
         return super().touch(features_BD, mean_B)
@@ -145,19 +143,11 @@ class PosteriorHead(AbstractHead):
         raise NotImplementedError
 
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return the posterior of the logits.
-
-        Raises:
-            PosteriorError: there is no posterior for the current weights.
-        """
+        """Return the posterior of the logits."""
         raise NotImplementedError
 
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the tensors of the posterior that a checkpoint stores.
-
-        Raises:
-            PosteriorError: there is no posterior for the current weights.
-        """
+        """Return the tensors of the posterior that a checkpoint stores."""
         raise NotImplementedError
 
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:

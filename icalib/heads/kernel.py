@@ -13,10 +13,10 @@ KernelName = Literal["rbf", "matern", "linear"]
 
 
 class ScaledKernel(nn.Module):
-    """σ² k(x/ℓ, x'/ℓ) with k the RBF kernel, Matérn's with ν = 5/2, or the inner product.
+    """σ² k(x/ℓ, x'/ℓ) with k gpytorch's RBF kernel, Matérn's with ν = 5/2, or the inner product.
 
-    gpytorch computes k. The hyper-parameters are kept here, as logarithms, because gpytorch calls its modules without
-    the hooks by which DeepSpeed gathers sharded parameters. They are parameters only if they are learnt.
+    ln ℓ and ln σ² are kept here, as parameters if they are learnt: gpytorch calls its modules without the hooks by
+    which DeepSpeed gathers sharded parameters.
     """
 
     log_length_scale: Tensor

@@ -111,14 +111,13 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return the posterior's mean logits [B]."""
         return self.posterior(features_BD, mean_B).mean_SB.mean(0)
 
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Return −log p(y|ω, X) / B for each pair [B], averaged over chains, with the batch as the data set.
+        """Return −log p(y
 
-        The chains' seed comes from torch's global generator. In training mode the posterior is dropped.
+        ω, X) / B for each pair [B], with the batch as the data set and a seed from torch's generator.
         """
         seed = int(torch.randint(2**62, ()))
         return (self.joint_loss(self.represent(features_BD, mean_B), labels_B, seed=seed) / len(labels_B)).expand(
@@ -129,8 +128,7 @@ class PolyaGammaHead(PosteriorHead):
     def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return projected features, mean and the kernel's (ln ℓ, ln σ²) of each pair; [B, D + 3].
 
-        The scales are repeated in each row so that their gradients come back with those of the features. In training
-        mode the posterior is dropped.
+        The scales are repeated in each row so that their gradients come back with those of the features.
         """
         if self.training:
             self.forget()
@@ -141,7 +139,6 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def joint_loss(self, representations_BR: Tensor, labels_B: Tensor, *, seed: int) -> Tensor:
-        """Return −log p(y|ω, X), averaged over chains, with all B pairs as one data set."""
         width = self.projection.in_features
         projected_BD, mean_B = representations_BR[:, :width], representations_BR[:, width]
         with torch.autocast(representations_BR.device.type, enabled=False):
@@ -171,7 +168,6 @@ class PolyaGammaHead(PosteriorHead):
     @override
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        """Store pairs' projected features, means and labels."""
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
         dtype = projected_BD.dtype
@@ -179,21 +175,18 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def observations(self) -> dict[str, Tensor]:
-        """Return what this process observed: features [N, D], mean [N] and labels [N]; N may be 0."""
         like = self.projection.weight  # its shape is unknown under ZeRO 3, where another worker may hold it
         nothing = {"features": like.new_empty(0, self.projection.in_features), "mean": like.new_empty(0)}
         return _joined([_on_cpu(**nothing, labels=nothing["mean"]), *self._observed])
 
     @override
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Collect the support set and run all chains in this process, with `prediction_steps` steps."""
         self.collect(observations, seed=seed)
         self.take_results([task.run() for task in self.posterior_tasks(seed=seed)])
 
     @override
     @torch.no_grad()
     def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Join the observations of all processes, in rank order, and drop them, without running the chains."""
         joined = {name: part.to(self.projection.weight.device) for name, part in _joined(observations).items()}
         self.forget()
         problem = self._problem(joined["features"], joined["mean"], joined["labels"])
@@ -201,7 +194,6 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def posterior_tasks(self, *, seed: int) -> Sequence[GibbsTask]:
-        """Return the chains over the collected support set, block by block."""
         state, config = self._collected(), self.config
         return [
             GibbsTask(state, block, config.num_chains, config.prediction_steps, seed)
@@ -210,7 +202,6 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def take_results(self, results: Sequence[Chains]) -> None:
-        """Complete the collected support set by its chains."""
         chains, num_points = join_blocks(results), len(self._collected()["labels"])
         if chains.omega_SN.shape[1] != num_points:
             raise PosteriorError(
@@ -224,7 +215,6 @@ class PolyaGammaHead(PosteriorHead):
     @override
     @torch.no_grad()
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return one Gaussian for each chain and each pair's logit."""
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
             conditional = self._conditional_on(projected_BD.device)
@@ -234,15 +224,11 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the support set (features [N, D], mean [N], labels [N]), its kernel matrix [N, N] and omega [S, N].
-
-        Before the chains have run there is no omega.
-        """
+        """Return the support set, its kernel matrix [N, N] and, once the chains have run, omega [S, N]."""
         return dict(self._collected())
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Load a posterior, or a support set without chains, from a checkpoint."""
         missing = {"features", "mean", "labels", "kernel"} - state.keys()
         if missing:
             raise PosteriorError(
@@ -254,7 +240,6 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def forget(self) -> None:
-        """Drop posterior, support set and observations."""
         self._observed, self._state, self._conditional = [], {}, None
 
     def _project(self, features_BD: Tensor) -> Tensor:

@@ -112,12 +112,10 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return point logits [B], those of the posterior's mode."""
         return self.features_and_logits(features_BD, mean_B)[1]
 
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Return the training loss of each pair [B]; without exact Laplace, also add the step's information."""
         if self.training:
             self.forget()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
@@ -138,7 +136,6 @@ class RandomFeatureHead(PosteriorHead):
     @override
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        """Add the information of some training pairs; no action needed if training summed it."""
         if self.steps is None:
             phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
             self._observed_LL = self._observed() + information(phi_BL, logits_B, self.config.likelihood)
@@ -149,7 +146,6 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def observations(self) -> dict[str, Tensor]:
-        """Return this process' information [L, L] and number of pairs; empty if training summed it."""
         if self.steps is not None:
             return {}
         found = {"precision": self._observed(), "count": torch.tensor([self._num_observed])}
@@ -160,7 +156,6 @@ class RandomFeatureHead(PosteriorHead):
     @override
     @torch.no_grad()
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Factor the precision of all pairs, after choosing τ; `seed` is not used, since nothing is drawn."""
         total_LL, num_pairs = self.steps.total() if self.steps is not None else _joined(observations)
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
@@ -173,7 +168,6 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return the posterior of the logits: one Gaussian, fields [1, B]."""
         factor_LL = self._factor()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         with _float32(phi_BL):
@@ -181,13 +175,11 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the precision's Cholesky factor [L, L], and a chosen τ [1]."""
         chosen = {} if self.config.ridge_choice == "fixed" else {"ridge": torch.tensor([self.ridge])}
         return {"factor": self._factor(), **chosen}
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Load the Cholesky factor of a checkpoint."""
         shape = list(state["factor"].shape) if "factor" in state else None
         if shape != [self.num_features] * 2:
             raise PosteriorError(
@@ -201,7 +193,6 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def forget(self) -> None:
-        """Drop posterior and observations, but not the information that training sums."""
         self.factor_LL = None
         self._observed_LL = None
         self._response_L = None
@@ -214,7 +205,6 @@ class RandomFeatureHead(PosteriorHead):
             return phi_BL, mean_B.float() + self.coefficients(phi_BL)
 
     def _phi(self, hidden_BD: Tensor) -> Tensor:
-        """Return features of about unit norm [B, L]."""
         if self.config.features == "linear":
             return hidden_BD / math.sqrt(self.num_features)
         return random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
@@ -239,10 +229,9 @@ class RandomFeatureHead(PosteriorHead):
 
 
 class Coefficients(nn.Module):
-    """φ [B, L] ↦ φᵀβ [B], with β = β'·√(L/2) learnt as β'.
+    """φ [B, L] ↦ φᵀβ [B], with β = β'·√(L/2) learnt as β': φ has unit norm, and β' learns as on plain cosines.
 
-    The scaling lets φ have unit norm, as the prior β ~ N(0, I) requires, while β' learns as fast as on unscaled
-    cosines. β' is a vector and thus exempt from weight decay, which would be a second prior.
+    β' is a vector and thus exempt from weight decay, which would be a second prior.
     """
 
     def __init__(self, num_features: int) -> None:

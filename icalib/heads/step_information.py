@@ -10,11 +10,7 @@ from icalib.core.errors import PosteriorError
 
 
 class StepInformation(nn.Module):
-    """The information of an epoch's training steps over all processes, saved with the weights.
-
-    Args:
-        momentum: α of the moving average.
-    """
+    """The information of an epoch's steps over all processes, saved with the weights; `momentum` is α."""
 
     moving_LL: Tensor
     num_pairs: Tensor

@@ -69,10 +69,11 @@ class Conditional:
         return self._weights(self._pull_SN)
 
     def log_evidence(self) -> Tensor:
-        """Return log p(y | ω, X) of each chain [S], f integrated out.
+        """Return log p(y
 
-        −N log 2 + κᵀμ − ½μᵀΩμ − Σ log L_ii + ½bᵀKα, b = κ − ωμ: the Gaussian evidence of the pseudo-targets κ/ω with
-        noise 1/ω, times the factors that completing the square leaves; finite as ω → 0.
+        ω, X) of each chain [S], f integrated out; finite as ω → 0.
+
+        −N log 2 + κᵀμ − ½μᵀΩμ − Σ log L_ii + ½bᵀKα with b = κ − ωμ.
         """
         mean_N, kappa_N = self.problem.mean_N, self.problem.kappa_N
         log_det = 2 * self.factor_SNN.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -88,10 +89,8 @@ class Conditional:
         return prior_SN + self._weights(gap_SN) @ self.problem.kernel_NN
 
     def predict(self, cross_BN: Tensor, prior_var_B: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean m* = μ* + k*ᵀα and variance v* = k** − ‖L⁻¹(s∘k*)‖² of new points' logits, [S, B] each.
-
-        Args:
-            cross_BN: k*, the kernel between the new points and these.
+        """Return mean m* = μ* + k*ᵀα and variance v* = k** − ‖L⁻¹(s∘k*)‖² of new points' logits, [S, B] each;
+        `cross_BN` is k*.
         """
         explained_SB = (self._whitener_SNN @ cross_BN.mT).square().sum(1)
         return mean_B + self.alpha_SN @ cross_BN.mT, (prior_var_B - explained_SB).clamp(min=1e-9)
@@ -136,10 +135,9 @@ def run_chains(
     generator: torch.Generator,
     method: polya_gamma.Method = "exact",
 ) -> Chains:
-    """Run all chains side by side from independent draws of the prior (PG-DRR Alg. 1).
+    """Run all chains side by side from draws of the prior (PG-DRR Alg. 1); ω is drawn `num_steps` times, T ≥ 1.
 
-    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`. ω is drawn `num_steps`
-    times, T ≥ 1.
+    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`.
     """
     prior_factor_NN, num_jitters = _prior_factor(problem.kernel_NN)
     f_SN = draw_prior(problem, prior_factor_NN, num_chains, generator)
@@ -166,11 +164,7 @@ def sample_block(
     seed: int,
     method: polya_gamma.Method = "exact",
 ) -> Chains:
-    """Return one of the blocks that `num_chains` chains are sampled in; it depends on its arguments only.
-
-    Every block draws from its own generator on the CPU. Another kind of device rounds differently, which changes
-    states by rounding errors and occasionally a rejection.
-    """
+    """Return a block of the chains; it depends on its arguments only, up to how the kind of device rounds."""
     size = min(CHAINS_PER_BLOCK, num_chains - block * CHAINS_PER_BLOCK)
     generator = torch.Generator().manual_seed(child_seed(seed, "chains", block))
     return run_chains(problem, num_chains=size, num_steps=num_steps, generator=generator, method=method)

@@ -31,10 +31,7 @@ def mixture_moments(mean_SB: Tensor, var_SB: Tensor, *, num_nodes: int = 32) -> 
 
 
 def pass_moments(mean_SB: Tensor, var_SB: Tensor) -> Moments:
-    """Return the moments of S passes, each of which may have a variance of its own (parts that are Gaussian).
-
-    Without such variances they are those of the S logits.
-    """
+    """Return the moments of S passes, each of which may have a variance of its own (parts that are Gaussian)."""
     if not bool(var_SB.any()):
         moments = RunningMoments()
         for logits_B in mean_SB:

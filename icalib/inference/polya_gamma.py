@@ -27,16 +27,11 @@ Proposal = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 @torch.no_grad()
 def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", num_terms: int = 64) -> Tensor:
-    """Draw from PG(1, c) for each element of `c`, with its shape, dtype and device.
+    """Draw from PG(1, c) for each element of `c`, with its shape, dtype and device; the sign of c doesn't matter.
 
-    Draws are made in float64 on the generator's device, so that a CPU generator gives tensors on any device the same
-    draws; a generator on the accelerator avoids the copy. A draw depends on the generator's state and on all elements
-    of the call: rejected elements draw again, so splitting one call in two changes the draws.
-
-    Args:
-        c: the tilts, any shape; their signs don't matter.
-        method: "exact" is Devroye's rejection sampler; "series" sums gamma variables without branching.
-        num_terms: terms of the series; memory grows to that many float64 for each element.
+    Draws are float64 on the generator's device, so a CPU generator gives the same ones for any device. Rejected
+    elements draw again: splitting a call in two changes the draws. "exact" is Devroye's rejection sampler, "series"
+    sums `num_terms` gamma variables.
     """
     tilts = c.detach().to(generator.device, torch.float64).reshape(-1).abs()
     if not tilts.isfinite().all():

@@ -46,7 +46,6 @@ def mean_field(mean: Tensor, var: Tensor, *, factor: float = MEAN_FIELD_FACTOR) 
 
 @lru_cache(maxsize=8)
 def _gauss_hermite(num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return nodes and weights [N] of the standard normal distribution."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
     with torch.inference_mode(False):  # the cached tensors outlive the first call
         return (

@@ -27,9 +27,8 @@ RECOMPUTE = "Delete that folder and run the command again to recompute it."
 
 
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
-    """Write a self-contained checkpoint: weights (safetensors), ranker.json, and the backbone's config and tokenizer.
-
-    Heads that are only used in post-training are left out.
+    """Write a self-contained checkpoint: weights without heads of post-training, ranker.json, backbone config,
+    tokenizer.
     """
     from icalib.encoders.backbone import load_config
 
@@ -51,11 +50,7 @@ def save_weights(folder: Path, state: dict[str, Tensor]) -> None:
 
 
 def load_ranker_config(folder: Path) -> RankerConfig:
-    """Read the configuration of a checkpoint; its backbone is the copy in the checkpoint.
-
-    Raises:
-        RunFolderError: the folder is not a checkpoint, or one of another version.
-    """
+    """Read the configuration of a checkpoint, with its own backbone; a RunFolderError if it has none."""
     try:
         fields = dict(read_json(folder / "ranker.json"))
     except DamagedFileError as error:
@@ -73,11 +68,7 @@ def load_ranker_config(folder: Path) -> RankerConfig:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read the weights of a checkpoint.
-
-    Raises:
-        RunFolderError: the file is missing or damaged.
-    """
+    """Read the weights of a checkpoint, or raise a RunFolderError."""
     try:
         return load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
@@ -92,11 +83,7 @@ def save_posterior(folder: Path, state: dict[str, Tensor]) -> None:
 
 
 def read_posterior(folder: Path) -> dict[str, Tensor]:
-    """Read the posterior of a checkpoint.
-
-    Raises:
-        PosteriorError: it was computed for other weights, or the file is damaged.
-    """
+    """Read the posterior of a checkpoint; a PosteriorError if it is damaged or of other weights."""
     try:
         with safe_open(folder / POSTERIOR, framework="pt") as file:
             weights = (file.metadata() or {}).get("weights")

@@ -28,13 +28,7 @@ _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 
 
 class DualEncoder(Model):
-    """Encodes contexts and responses separately; all layers of the backbone are used.
-
-    After post-training, its weights start the cross-encoder, too (see `start_weights`).
-
-    Args:
-        pretrained: load the backbone's weights; False if only the layout is used.
-    """
+    """Encodes contexts and responses separately, by all layers of the backbone; it can start a cross-encoder, too."""
 
     def __init__(self, backbone: str, budget: Budget, *, pretrained: bool = True) -> None:
         super().__init__()

@@ -133,10 +133,8 @@ class Ranker(Model):
         return () if self.masked_word_head is None else (self.encoder.backbone.get_input_embeddings().weight,)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Write a checkpoint that `load_ranker` reads.
-
-        With task heads, only the encoder is saved, for `start_weights`: the answer head was not trained, so each run
-        initialises its own.
+        """Write a checkpoint that `load_ranker` reads; of a post-trained ranker, whose answer head is untrained, the
+        encoder.
         """
         if len(self.task_heads):
             state = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
@@ -148,7 +146,6 @@ class Ranker(Model):
         return self.answer_head if isinstance(self.answer_head, PosteriorHead) else None
 
     def _answer(self, method: Callable[..., Any], encoded: Encoded, batch: Batch, *rest: Any) -> Any:
-        """Call a method of the answer head with the features and offsets of encoded pairs, in float32."""
         with torch.autocast(encoded.features_BD.device.type, enabled=False):
             features_BD = encoded.features_BD.float()
             offset_B = torch.zeros_like(features_BD[:, 0]) if batch.offset_B is None else batch.offset_B
@@ -207,12 +204,7 @@ def make_batch(
 
 
 def load_ranker(folder: Path) -> Ranker:
-    """Load a ranker from a checkpoint, including its posterior if the checkpoint has one.
-
-    Raises:
-        RunFolderError: the weights are damaged or don't fit the configuration.
-        PosteriorError: the posterior was computed for other weights.
-    """
+    """Load a ranker with its posterior, if any; a RunFolderError or PosteriorError if these don't fit each other."""
     ranker = Ranker(load_ranker_config(folder), pretrained=False)
     try:
         ranker.load_state_dict(read_weights(folder))
@@ -226,10 +218,9 @@ def load_ranker(folder: Path) -> Ranker:
 
 
 def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -> Ranker:
-    """Load a ranker to score with, in evaluation mode.
+    """Load a ranker to score with under autocast, in evaluation mode.
 
-    In bf16 it holds the weights of the backbones' linear layers as bfloat16, which autocast would otherwise make of
-    them in every pass; the scores are the same to the bit. Passes outside of autocast need `load_ranker`.
+    In bf16 it holds the backbone's linear weights as bfloat16, which autocast would make of them in every pass.
     """
     ranker = load_ranker(folder).to(device).eval()
     round_linear_layers(ranker.encoder, precision, device)
@@ -237,10 +228,7 @@ def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -
 
 
 def start_weights(ranker: Ranker, folder: Path) -> None:
-    """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens.
-
-    The weights of a post-trained bi-encoder start the encoder.
-    """
+    """Copy a checkpoint's weights, or a bi-encoder's, into a ranker, which may have other heads and intent tokens."""
     own, given = ranker.state_dict(), read_weights(folder)
     if any(name.startswith(PREFIX) for name in given):
         given = {f"encoder.{name}": tensor for name, tensor in bi_encoder_weights(given).items()}

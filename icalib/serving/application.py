@@ -44,11 +44,9 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None = None) -> FastAPI:
-    """Return an application that ranks with one run.
+    """Return an application that ranks with one run by `score`, e.g. a `Batcher`.
 
-    Args:
-        score: scores a pool, e.g. a `Batcher` of a `QuestionScorer`.
-        token: what clients must send as `Authorization: Bearer TOKEN`; None requires nothing.
+    Clients must send `token` as `Authorization: Bearer TOKEN`; None requires nothing.
     """
     app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
     app.router.route_class = JsonRoute

@@ -16,11 +16,7 @@ DRAIN_S = 30
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests; larger ones are refused with a status of 413, 422 or 429.
-
-    Raises:
-        SettingError: a limit is not above 0.
-    """
+    """Limits of requests; larger ones are refused with a status of 413, 422 or 429."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}  # where they are read from a file
 

@@ -21,13 +21,7 @@ def serve_here(
 ) -> None:
     """Serve a run until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
-    Args:
-        port: to listen on; 0 takes a free one.
-        token: what clients must send; None requires nothing.
-        started: receives the URL when the models are loaded.
-
-    Raises:
-        RunFolderError, SettingError: the run can't be loaded, or the port is not free.
+    Port 0 takes a free one; without a `token` none is required; `started` receives the URL when the models are loaded.
     """
     with _listener(host, port) as listener:
         scorer = QuestionScorer.load(path)

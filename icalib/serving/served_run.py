@@ -32,12 +32,7 @@ class ServedRun:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a finished run of a trained method.
-
-        Raises:
-            RunFolderError: the folder is not a finished run, or a file can't be read.
-            SettingError: its method has no model to load.
-        """
+        """Open a finished run; a RunFolderError if it isn't one, a SettingError if its method has no model to load."""
         run = FinishedRun.open(path)
         run.check_has_models()
         return cls(run)
@@ -82,9 +77,8 @@ class ServedRun:
 class QuestionScorer:
     """A run's models, and how the questions of a batch are scored.
 
-    A question's numbers are those of `icalib predict` with this question alone, whatever it is batched with: each
-    question has its own forward passes and draws. `joint` scores a batch in common passes, which is faster on GPUs
-    and changes numbers by rounding; it has no effect on methods that draw dropout masks.
+    A question's numbers are those of `icalib predict` with it alone. `joint` scores a batch in common passes, which is
+    faster on GPUs and changes numbers by rounding; methods that draw dropout masks never do.
     """
 
     run: FinishedRun

@@ -27,11 +27,7 @@ class PairModel(Protocol):
         ...
 
     def posterior(self) -> LogitPosterior:
-        """Return the posterior of the logits.
-
-        Raises:
-            PosteriorError: the model has no posterior.
-        """
+        """Return the posterior of the logits; a PosteriorError if there is none."""
         ...
 
 
