@@ -26,7 +26,7 @@ from icalib.exports.subject import Subject
 from icalib.exports.texts import PairTexts
 from icalib.heads.head import LogitPosterior
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.inference.mutual_information import Moments
+from icalib.inference.moments import Moments
 from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import BatchModel

@@ -25,7 +25,7 @@ from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import UNKNOWN_LABEL
-from icalib.inference.quadrature import mean_field
+from icalib.inference.moments import mean_field
 from icalib.metrics.calibration import nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import mean_defined, recall_at_k

@@ -17,7 +17,7 @@ from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
 from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
-from icalib.inference.mutual_information import Moments
+from icalib.inference.moments import Moments
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch

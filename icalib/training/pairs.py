@@ -19,7 +19,7 @@ from icalib.data.selection import Selection
 from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
-from icalib.inference.mixture import mixture_moments
+from icalib.inference.moments import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.losses.binary import AbstractLoss, Link
 from icalib.metrics.answers import answer_metrics
