@@ -14,13 +14,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.imports import binds_class, import_object, is_import_path
+from icalib.core.storage import local_path, location
 from icalib.core.text import short_repr, shortened
 
 S = TypeVar("S", bound=BaseModel)
@@ -31,6 +40,16 @@ class Settings(BaseModel):
     """Frozen settings; a key that doesn't exist is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def _local_text(value: Any) -> Any:
+    return str(local_path(value)) if isinstance(value, str | Path) else value  # as text: JSON has no paths
+
+
+Stored = Annotated[
+    Path, BeforeValidator(_local_text), PlainSerializer(location, return_type=str, when_used="json-unless-none")
+]
+"""A path in settings that may be in an object store; JSON has its location, which is valid on every machine."""
 
 
 class ComponentConfig(Settings):

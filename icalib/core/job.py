@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, final
 
 from pydantic import BaseModel
 
-from icalib.core.component import ComponentConfig, Settings
+from icalib.core.component import ComponentConfig, Settings, Stored
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit
 from icalib.core.files import content_digest
-from icalib.core.paths import Stored
 from icalib.core.storage import pull
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Laplace approximation of a logistic model on fixed features: f = φᵀβ, β ~ N(0, I/τ).
+"""Random features, and Laplace's approximation of a logistic model on them: f = φᵀβ, β ~ N(0, I/τ).
 
 At the posterior's mode the precision is P = τI + Σᵢ wᵢ φᵢφᵢᵀ with wᵢ = pᵢ(1 − pᵢ), and the variance of a logit is
 φᵀP⁻¹φ (SNGP, Liu et al. 2020). The sum is the information of the pairs. Sums are in float64.
@@ -6,6 +6,7 @@ At the posterior's mode the precision is P = τI + Σᵢ wᵢ φᵢφᵢᵀ with
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -16,6 +17,14 @@ from icalib.inference.cholesky import safe_cholesky
 Likelihood = Literal["logistic", "gaussian"]
 
 _JITTER = 1e-8
+
+
+def random_features(x_BD: Tensor, frequencies_LD: Tensor, phases_L: Tensor) -> Tensor:
+    """Return φ(x) = √(2/L) cos(Wx + b) [B, L] (Rahimi & Recht 2007, algorithm 1; GPF-BERT Eq. 2).
+
+    With W ~ N(0, 1/ℓ²) and b ~ U(0, 2π), φ(x)ᵀφ(x') is exp(−‖x − x'‖²/2ℓ²) to O(1/√L).
+    """
+    return math.sqrt(2 / len(phases_L)) * torch.cos(torch.nn.functional.linear(x_BD, frequencies_LD, phases_L))
 
 
 def information(phi_BL: Tensor, logits_B: Tensor, likelihood: Likelihood) -> Tensor:

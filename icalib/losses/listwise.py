@@ -47,9 +47,6 @@ class PoolCrossEntropy(AbstractPoolLoss):
     class Config(AbstractPoolLoss.Config):
         """Cross-entropy over pools has no settings."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
     def of_pools(self, sizes_P: Sequence[int], *, with_none: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
 

@@ -17,7 +17,7 @@ from scipy.special import expit, logit
 from torch import Tensor
 from typing_extensions import override
 
-from icalib.calibration.affine_fit import smoothed_targets
+from icalib.calibration.calibrator import smoothed_targets
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.events import Emit
