@@ -155,45 +155,65 @@ def stop() -> None:
     ray.shutdown()
 
 
-def is_one_node() -> bool:
-    """Return whether the cluster is a single node."""
+class Node(NamedTuple):
+    """A live node, with its resources according to Ray, idle or not."""
+
+    id: str
+    host: str
+    address: str
+    """The IP address at which other nodes reach it."""
+    cpus: float
+    gpus: int
+
+    @property
+    def name(self) -> str:
+        """Its host name and the start of its id, since a machine may run several nodes."""
+        return f"{self.host} ({self.id[:6]})"
+
+
+def alive_nodes() -> list[Node]:
+    """Return the live nodes, sorted by host."""
     import ray
 
-    return sum(node["Alive"] for node in ray.nodes()) == 1
+    nodes = [
+        Node(
+            id=node["NodeID"],
+            host=node["NodeManagerHostname"],
+            address=node["NodeManagerAddress"],
+            cpus=node["Resources"].get("CPU", 0.0),
+            gpus=int(node["Resources"].get("GPU", 0)),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    return sorted(nodes, key=lambda node: node.name)
 
 
 def check_alive(node_id: str) -> None:
     """Check that a node of the cluster is alive; a ClusterError if its raylet has died."""
-    import ray
-
-    if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id):
+    if node_id not in {node.id for node in alive_nodes()}:
         raise ClusterError(
             "Ray's process `raylet` on this machine has died, so nothing more can run here. If memory ran out, use "
             "fewer --concurrent or --workers. Run the same command again to resume."
         )
 
 
-class _Node(NamedTuple):
-    cpus: int
-    gpus: int
-
-
-def _nodes() -> list[_Node]:
+def _nodes() -> list[Node]:
     """Return the live nodes that models run on: those with GPUs if there are any, else all."""
     import ray
 
-    alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-    cpus = {node: resources.get("CPU", 0.0) for node, resources in alive.items()}
+    alive = alive_nodes()
+    cpus = {node.id: node.cpus for node in alive}
     reserved, here = float(os.environ.get(DRIVER_CPUS, "0")), ray.get_runtime_context().get_node_id()
     # With several nodes on one machine, Ray may report another one than the one that runs the driver.
     cpus[here if cpus.get(here, 0.0) >= reserved else max(cpus, key=lambda node: cpus[node])] -= reserved
-    nodes = [_Node(int(cpus[node]), int(resources.get("GPU", 0))) for node, resources in alive.items()]
+    nodes = [node._replace(cpus=int(cpus[node.id])) for node in alive]
     return [node for node in nodes if node.gpus] or nodes
 
 
-def _capacity(nodes: Sequence[_Node], cores: int, per_gpu: int = 1) -> int:
+def _capacity(nodes: Sequence[Node], cores: int, per_gpu: int = 1) -> int:
     """Return how many training workers with that many cores, and a GPU or a part of it if there are any, fit."""
-    return sum(min(node.cpus // cores, per_gpu * node.gpus or node.cpus) for node in nodes)
+    return sum(int(min(node.cpus // cores, per_gpu * node.gpus or node.cpus)) for node in nodes)
 
 
 def room_for_workers(resources: Resources) -> int:
@@ -213,14 +233,14 @@ def worker_environment(resources: Resources) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in SPINNING.items()} if alone else {}
 
 
-def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> int:
+def _max_cores(nodes: Sequence[Node], num_workers: int, per_gpu: int = 1) -> int:
     """Return the maximum number of cores per training worker with which that many workers fit.
 
     With GPUs it is at most 8, and one core of each node is left free if the node has more cores than GPUs.
     """
     if nodes[0].gpus:
-        nodes = [_Node(node.cpus - (node.cpus > node.gpus), node.gpus) for node in nodes]
-    limit = 8 if nodes[0].gpus else max(node.cpus for node in nodes)
+        nodes = [node._replace(cpus=node.cpus - (node.cpus > node.gpus)) for node in nodes]
+    limit = 8 if nodes[0].gpus else int(max(node.cpus for node in nodes))
     return max((cores for cores in range(1, limit + 1) if _capacity(nodes, cores, per_gpu) >= num_workers), default=1)
 
 
