@@ -94,7 +94,7 @@ def _written_scorer(folder: Path, texts: PairTexts) -> Scorer:
     model, tokenizer = read_stock(AutoModelForSequenceClassification, folder), read_stock(AutoTokenizer, folder)
 
     def score(pool: Pool) -> Scores:
-        pairs = texts.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
+        pairs = texts.of_pool(tokenizer, pool)
         encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, truncation=True, return_tensors="pt")
         with torch.inference_mode():
             return Scores(token_ids(encoded), model(**encoded).logits.double().numpy())

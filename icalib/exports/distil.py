@@ -74,11 +74,8 @@ def distilled(
     )
     name = StageName("distilled")
     stage = cache.run(name, job, lambda folder: context.executor.train(job, folder, str(name), context.emit))
-    raw = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
     student = Trained(name, {"cross": checkpoint(stage)})
-    predictions: dict[Split, pa.Table] = {
-        split: prediction_table(_scores(stages, student, split), raw) for split in MEASURED
-    }
+    predictions: dict[Split, pa.Table] = {split: _predictions(stages, student, split) for split in MEASURED}
     calibrator = "platt" if choice == "run" else choice
     calibration, scores = fitted(known_scores(predictions), calibrator)
     return Subject(
@@ -127,9 +124,7 @@ def _start(run: FinishedRun) -> Artifact | None:
     if not run.members or not run.settings.settings.encoder.has_backbone:
         return None
     folder = run.members[0][0] / "cross"
-    if not folder.is_dir():
-        return None
-    return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder))
+    return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder)) if folder.is_dir() else None
 
 
 def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context: RunContext) -> Artifact:
@@ -144,6 +139,7 @@ def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context
     return stages.compute(StageName("distil-targets"), job).artifact(_TARGETS)
 
 
-def _scores(stages: RunStages, model: Trained, split: Split) -> MemberScores:
+def _predictions(stages: RunStages, model: Trained, split: Split) -> pa.Table:
     scoring = Scoring(split, "all", Deterministic.Config(), with_intents=False)
-    return MemberScores([stages.score(StageName("distilled-scores", split), model, scoring)])
+    scores = MemberScores([stages.score(StageName("distilled-scores", split), model, scoring)])
+    return prediction_table(scores, Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5))

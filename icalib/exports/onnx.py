@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -51,7 +50,9 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
     example = _inputs([layout.pair(some, some[:length]) for length in (2, 1)], layout.padding)
     graph(*example)  # what it caches (nodes of a quadrature) must not be made of traced tensors
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    with _quiet():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its notes are for those who write graphs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             graph,
             example,
@@ -92,20 +93,6 @@ def _written_scorer(ranker: Ranker, folder: Path, tokenizer: Any, texts: PairTex
         return Scores([ids.tolist() for ids, _ in pairs], np.stack(outputs, 1))
 
     return score
-
-
-@contextmanager
-def _quiet() -> Generator[None, None, None]:
-    """Silence the exporter, whose notes are for those who write graphs."""
-    logger: Any = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

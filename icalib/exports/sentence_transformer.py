@@ -31,10 +31,7 @@ _FILES = {
         "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
         "module_output_name": "token_embeddings",
     },
-    "2_Normalize/config.json": {
-        "module_input_name": "sentence_embedding",
-        "module_output_name": "sentence_embedding",
-    },
+    "2_Normalize/config.json": {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"},
     "config_sentence_transformers.json": {
         "default_prompt_name": None,
         "model_type": "SentenceTransformer",
@@ -78,7 +75,7 @@ def _written_scorer(folder: Path, texts: PairTexts) -> Scorer:
     model, tokenizer = read_stock(AutoModel, folder), read_stock(AutoTokenizer, folder)
 
     def score(pool: Pool) -> Scores:
-        pairs = texts.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
+        pairs = texts.of_pool(tokenizer, pool)
         encoded = tokenizer(
             [pairs[0][0], *(candidate for _, candidate in pairs)], padding=True, truncation=True, return_tensors="pt"
         )

@@ -58,10 +58,13 @@ class PairTexts(Settings):
             for candidate in candidates
         ]
 
+    def of_pool(self, tokenizer: Any, pool: Pool) -> list[tuple[str, str]]:
+        """Return the `pairs` of a pool."""
+        return self.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
+
     def encoded(self, tokenizer: Any, pool: Pool) -> list[Encoded]:
         """Return the ids of each pair of a pool by a stock tokenizer, and the index at which the candidate starts."""
-        pairs = self.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
-        encoded = tokenizer(*map(list, zip(*pairs, strict=True)), truncation=True)
+        encoded = tokenizer(*map(list, zip(*self.of_pool(tokenizer, pool), strict=True)), truncation=True)
         return [
             (np.array(ids, np.int32), len(ids) - 1 - encoded.sequence_ids(row).count(1))
             for row, ids in enumerate(encoded["input_ids"])

@@ -40,10 +40,7 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
     """
     backbone, layout = subject.encoder.backbone, subject.model.layout
     tokenizer = stock_tokenizer(
-        backbone,
-        layout,
-        has_segments=subject.model.encoder.has_segments,
-        of_pairs=format != "sentence-transformer",
+        backbone, layout, has_segments=subject.model.encoder.has_segments, of_pairs=format != "sentence-transformer"
     )
     try:
         texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.folder.context_turns)

@@ -19,15 +19,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import whole_file
 from icalib.data.sources.rows import Kind, kind_of
 from icalib.external.calibrator import Calibrator
-from icalib.external.scores import (
-    Columns,
-    Scored,
-    check_columns,
-    check_exists,
-    check_has_rows,
-    parsed,
-    read_score_rows,
-)
+from icalib.external.scores import Columns, Scored, check_columns, check_exists, check_has_rows, parsed, read_score_rows
 from icalib.metrics.pairs import FloatArray
 
 PROB = "calibrated_prob"

@@ -25,12 +25,7 @@ MIN_QUERIES = 20
 UNCHANGED = "none"
 """Scores as they are: probabilities themselves, or the sigmoid of anything else."""
 METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
-    {
-        UNCHANGED: None,
-        "temperature": Temperature.Config(),
-        "platt": Platt.Config(),
-        "isotonic": Isotonic.Config(),
-    }
+    {UNCHANGED: None, "temperature": Temperature.Config(), "platt": Platt.Config(), "isotonic": Isotonic.Config()}
 )
 """What is fitted, the simplest first."""
 _NUM_FOLDS = 5

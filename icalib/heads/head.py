@@ -128,11 +128,13 @@ class PosteriorHead(AbstractHead):
 
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
         """Compute the posterior from the observations of all processes, in rank order, and drop them."""
-        raise NotImplementedError
+        self.collect(observations)
+        if tasks := self.posterior_tasks(seed=seed):
+            self.take_results([task.run() for task in tasks])
 
-    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Do the part of `condition` that `posterior_tasks` does not do; by default all of it."""
-        self.condition(observations, seed=seed)
+    def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
+        """Do the part of `condition` that `posterior_tasks` does not do, without drawing anything."""
+        raise NotImplementedError
 
     def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
         """Return what is left after `collect` as tasks that can run anywhere; by default none."""

@@ -99,10 +99,7 @@ class PolyaGammaHead(PosteriorHead):
         nn.init.eye_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
         self.kernel = ScaledKernel(
-            config.kernel,
-            length_scale=config.length_scale,
-            output_scale=config.output_scale,
-            learn=config.learn_kernel,
+            config.kernel, length_scale=config.length_scale, output_scale=config.output_scale, learn=config.learn_kernel
         )
         self.num_jitters = 0
         self._observed: list[dict[str, Tensor]] = []
@@ -180,17 +177,11 @@ class PolyaGammaHead(PosteriorHead):
         return _joined([_on_cpu(**nothing, labels=nothing["mean"]), *self._observed])
 
     @override
-    def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        self.collect(observations, seed=seed)
-        self.take_results([task.run() for task in self.posterior_tasks(seed=seed)])
-
-    @override
     @torch.no_grad()
-    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
+    def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
         joined = {name: part.to(self.projection.weight.device) for name, part in _joined(observations).items()}
         self.forget()
-        problem = self._problem(joined["features"], joined["mean"], joined["labels"])
-        self._state = {**joined, "kernel": problem.kernel_NN}
+        self._state = {**joined, "kernel": self.kernel(joined["features"], joined["features"])}
 
     @override
     def posterior_tasks(self, *, seed: int) -> Sequence[GibbsTask]:
@@ -202,12 +193,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def take_results(self, results: Sequence[Chains]) -> None:
-        chains, num_points = join_blocks(results), len(self._collected()["labels"])
-        if chains.omega_SN.shape[1] != num_points:
-            raise PosteriorError(
-                f"the chains are over {chains.omega_SN.shape[1]} points, but the support set has {num_points}. "
-                "Sample the chains from this head's posterior state."
-            )
+        chains = join_blocks(results)
         self._state["omega"] = chains.omega_SN.to(self._state["kernel"])
         self._conditional = None
         self.num_jitters += chains.num_jitters
@@ -229,8 +215,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        missing = {"features", "mean", "labels", "kernel"} - state.keys()
-        if missing:
+        if missing := {"features", "mean", "labels", "kernel"} - state.keys():
             raise PosteriorError(
                 f"the checkpoint's posterior lacks {', '.join(sorted(missing))}, so it isn't that of a Pólya–Gamma "
                 "head. Delete it and run the command again to recompute it."
@@ -245,10 +230,6 @@ class PolyaGammaHead(PosteriorHead):
     def _project(self, features_BD: Tensor) -> Tensor:
         projected_BD = self.projection(features_BD.to(self.projection.weight.dtype))
         return nn.functional.normalize(projected_BD, dim=-1) if self.config.normalise else projected_BD
-
-    def _problem(self, projected_ND: Tensor, mean_N: Tensor, labels_N: Tensor) -> ChainProblem:
-        kernel_NN = self.kernel(projected_ND, projected_ND)
-        return ChainProblem(kernel_NN, mean_N.to(kernel_NN), labels_N.to(kernel_NN))
 
     def _collected(self) -> dict[str, Tensor]:
         if not self._state:

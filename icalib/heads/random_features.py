@@ -154,12 +154,15 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     @torch.no_grad()
-    def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        total_LL, num_pairs = self.steps.total() if self.steps is not None else _joined(observations)
+    def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
+        if self.steps is not None:
+            total_LL, num_pairs = self.steps.total()
+        else:
+            total_LL, num_pairs = _sum(observations, "precision"), sum(int(one["count"]) for one in observations)
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
         if self.config.ridge_choice == "evidence":
-            self.ridge = best_ridge(spectrum(total_LL, _joined_response(observations).to(total_LL.device)))
+            self.ridge = best_ridge(spectrum(total_LL, _sum(observations, "response").to(total_LL.device)))
         self.forget()
         factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
         self.num_jitters += raised
@@ -293,18 +296,12 @@ def _dense(width: int, bound: float | None) -> nn.Linear:
     return dense if bound is None else SpectralLinear(dense, bound=bound)
 
 
-def _joined(observations: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
-    total_LL = observations[0]["precision"]
+def _sum(observations: Sequence[dict[str, Tensor]], name: str) -> Tensor:
+    """Return the sum over processes, float64."""
+    total = observations[0][name].double()
     for one in observations[1:]:
-        total_LL = total_LL + one["precision"].to(total_LL.device)
-    return total_LL, sum(int(one["count"]) for one in observations)
-
-
-def _joined_response(observations: Sequence[dict[str, Tensor]]) -> Tensor:
-    total_L = observations[0]["response"].double()
-    for one in observations[1:]:
-        total_L = total_L + one["response"].to(total_L)
-    return total_L
+        total = total + one[name].to(total)
+    return total
 
 
 def _float32(features: Tensor) -> torch.autocast:

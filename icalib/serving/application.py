@@ -25,14 +25,7 @@ from icalib.data.schema import Pool
 from icalib.pipeline.inference import unlabelled_scores
 from icalib.serving.json_body import JsonRoute
 from icalib.serving.limits import Limits
-from icalib.serving.protocols import (
-    AbstractRequest,
-    DocumentsRequest,
-    PredictRequest,
-    Scored,
-    TextsRequest,
-    error_body,
-)
+from icalib.serving.protocols import AbstractRequest, DocumentsRequest, PredictRequest, Scored, TextsRequest, error_body
 from icalib.serving.served_run import ServedRun
 
 Score = Callable[[Pool], Awaitable[pa.Table]]

@@ -68,11 +68,7 @@ class TextsRequest(AbstractRequest):
     def response(self, scored: Scored) -> Any:
         values = scored.scores.logit if self.raw_scores else scored.scores.prob
         return [
-            {
-                "index": index,
-                **({"text": self.texts[index]} if self.return_text else {}),
-                "score": float(values[index]),
-            }
+            {"index": index, **({"text": self.texts[index]} if self.return_text else {}), "score": float(values[index])}
             for index in scored.ranking()
         ]
 

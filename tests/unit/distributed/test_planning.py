@@ -28,7 +28,10 @@ def pretend(patch: pytest.MonkeyPatch, nodes: Sequence[tuple[int, int]]) -> None
 
     alive = [
         {
-            **{"NodeID": str(index), "NodeManagerHostname": "host", "NodeManagerAddress": "127.0.0.1", "Alive": True},
+            "NodeID": str(index),
+            "NodeManagerHostname": "host",
+            "NodeManagerAddress": "127.0.0.1",
+            "Alive": True,
             "Resources": {"CPU": float(cpus), "GPU": float(gpus)},
         }
         for index, (cpus, gpus) in enumerate(nodes)
