@@ -21,9 +21,8 @@ from icalib.data.schema import Pool
 from icalib.distributed.session import available, start, stop
 from icalib.serving.application import create_app
 from icalib.serving.auth_token import read_token
-from icalib.serving.batching import Batcher
 from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits
-from icalib.serving.served_run import QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 APPLICATION = "icalib"
 

@@ -15,8 +15,16 @@ from typing_extensions import override
 from icalib.core.errors import PosteriorError
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead
-from icalib.inference.evidence import best_ridge, response, spectrum
-from icalib.inference.laplace import Likelihood, information, logit_variance, precision_factor, random_features
+from icalib.inference.laplace import (
+    Likelihood,
+    best_ridge,
+    information,
+    logit_variance,
+    precision_factor,
+    random_features,
+    response,
+    spectrum,
+)
 
 
 @final

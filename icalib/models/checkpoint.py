@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import SerializeAsAny
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from icalib.core.component import validated_file, with_setting
+from icalib.core.component import Settings, validated_file, with_setting
 from icalib.core.errors import DamagedFileError, PosteriorError, RunFolderError
 from icalib.core.files import file_digest, read_json, whole_file, write_json
-from icalib.encoders.backbone import Tokenizer
-from icalib.models.config import RankerConfig
+from icalib.encoders.backbone import Tokenizer, load_config
+from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.heads.head import AbstractHead
+from icalib.heads.linear import LinearHead
+from icalib.losses.binary import Link
 
 CHECKPOINT_VERSION = 4
-
-
 WEIGHTS = "model.safetensors"
-
-
 POSTERIOR = "posterior.safetensors"
-
-
 RECOMPUTE = "Delete that folder and run the command again to recompute it."
+
+
+class RankerConfig(Settings):
+    """Configuration of a cross-encoder: its encoder, head and intents."""
+
+    encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
+    head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
+    starts_at_zero: bool = False
+    """Start the head at 0, where it corrects the ranker's other parts."""
+    intents: tuple[str, ...] = ()
+    """The intent labels, in the order of the outputs of the intent head, or of the classifier in an encoder without a
+    backbone; empty for a ranker without intents."""
+    link: Link = "sigmoid"
+    """Maps logits to probabilities; determined by the loss."""
 
 
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
     """Write a self-contained checkpoint: weights without heads of post-training, ranker.json, backbone config,
     tokenizer.
     """
-    from icalib.encoders.backbone import load_config
-
     backbone = folder / "backbone"
     backbone.mkdir(parents=True, exist_ok=True)
     load_config(config.encoder.backbone).save_pretrained(backbone)

@@ -14,8 +14,7 @@ from icalib.data.encoding import Budget, Ids, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import text_means, unit_means
 from icalib.encoders.transformer import Batch, TransformerEncoder
-from icalib.models.checkpoint import load_ranker_config, read_weights, save_ranker
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig, load_ranker_config, read_weights, save_ranker
 from icalib.models.model import Model
 from icalib.models.precision import Precision, autocast, resolve_precision, round_linear_layers
 

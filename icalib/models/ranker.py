@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +15,20 @@ from typing_extensions import override
 
 from icalib.core.errors import RunFolderError
 from icalib.data.encoding import Encoded as EncodedIds
-from icalib.data.encoding import Layout
+from icalib.data.encoding import Intents, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
-from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import (
+    POSTERIOR,
+    RECOMPUTE,
+    RankerConfig,
+    load_ranker_config,
+    read_posterior,
+    read_weights,
+    save_ranker,
+)
 from icalib.models.dual_encoder import PREFIX, bi_encoder_weights
 from icalib.models.model import Model
 from icalib.models.precision import Precision, round_linear_layers
@@ -191,6 +199,38 @@ def _small_linear(width: int, outputs: int) -> nn.Linear:
     nn.init.normal_(layer.weight, std=0.02)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+@dataclass(frozen=True)
+class PoolInputs:
+    """Inputs of all candidates of some pools: one per candidate, or one per pool.
+
+    Pairs are in the order of pools and candidates; input i has the pairs `bounds[i]:bounds[i + 1]`.
+    """
+
+    inputs: list[EncodedIds]
+    bounds: list[int]
+
+    @classmethod
+    def of(cls, pools: Sequence[TokenPool], layout: Layout, intents: Sequence[Intents] | None) -> PoolInputs:
+        """Build the inputs of pools; with the `intents` of their utterances, in the intent view."""
+        inputs: list[EncodedIds] = []
+        bounds = [0]
+        for index, pool in enumerate(pools):
+            encoded = layout.inputs(pool.context, intents[index] if intents is not None else None, pool.candidates)
+            inputs += encoded
+            pairs_per_input = len(pool.candidates) // len(encoded)
+            bounds += [bounds[-1] + pairs_per_input * count for count in range(1, len(encoded) + 1)]
+        return cls(inputs, bounds)
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs, N."""
+        return self.bounds[-1]
+
+    def pairs(self, batch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the indices of the pairs of some inputs, in the inputs' order."""
+        return np.concatenate([np.arange(self.bounds[index], self.bounds[index + 1]) for index in batch])
 
 
 def make_batch(

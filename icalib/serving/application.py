@@ -201,26 +201,14 @@ class Monitor:
     """Counters of one server."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self.requests = Counter(
-            "icalib_requests", "Requests by path and status.", ["path", "status"], registry=self.registry
+            "icalib_requests", "Requests by path and status.", ["path", "status"], registry=registry
         )
-        self.seconds = Histogram(
-            "icalib_request_seconds",
-            "Seconds from a request's headers to its response.",
-            ["path"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.unusual = Counter(
-            "icalib_unusual_questions",
-            "Questions with another number of candidates than the run's validation pools.",
-            registry=self.registry,
-        )
-        self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=self.registry)
-        self.best = Histogram(
-            "icalib_best_probability",
-            "Calibrated probability of each question's best candidate.",
-            buckets=_TENTHS,
-            registry=self.registry,
-        )
+        what = "Seconds from a request's headers to its response."
+        self.seconds = Histogram("icalib_request_seconds", what, ["path"], buckets=_SECONDS, registry=registry)
+        what = "Questions with another number of candidates than the run's validation pools."
+        self.unusual = Counter("icalib_unusual_questions", what, registry=registry)
+        self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=registry)
+        what = "Calibrated probability of each question's best candidate."
+        self.best = Histogram("icalib_best_probability", what, buckets=_TENTHS, registry=registry)

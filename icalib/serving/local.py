@@ -11,9 +11,8 @@ import uvicorn
 from icalib.core.errors import SettingError
 from icalib.core.interrupts import on_stop
 from icalib.serving.application import create_app
-from icalib.serving.batching import Batcher
 from icalib.serving.limits import DRAIN_S, Limits
-from icalib.serving.served_run import QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 
 def serve_here(

@@ -6,8 +6,7 @@ import torch
 from scipy.integrate import quad
 from torch import Tensor
 
-from icalib.inference.evidence import RIDGES, best_ridge, log_evidence, response, spectrum
-from icalib.inference.laplace import information
+from icalib.inference.laplace import RIDGES, best_ridge, information, log_evidence, response, spectrum
 
 
 def simulated(num: int, num_features: int, ridge: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
