@@ -29,8 +29,7 @@ def damages(
 ) -> Iterator[DamagedFileError]:
     """Yield an error with the `cure` for each file, outside of `leave_out`, that is missing or not as it was recorded.
 
-    In the mirror of an object store such a file is first downloaded again. A ValueError says that a name leaves the
-    folder.
+    In the mirror of an object store it is first downloaded again. A ValueError says that a name leaves the folder.
     """
     for name, facts in sorted(recorded.items()):
         path = folder / name

@@ -33,10 +33,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class EpochFinished:
-    """The learning curve on validation of a training on answers, all epochs so far; epoch 0 is the start.
+    """The learning curve on validation of a training on answers so far, from epoch 0, the start, on.
 
-    Emitted at the begin (no points), after each epoch and at the end; by a reused stage once. A consumer may raise
-    `Abandoned` to end the training.
+    Emitted at the start, after each epoch and at the end; a consumer may raise `Abandoned` to end the training.
     """
 
     stage: str

@@ -79,8 +79,7 @@ class JobFile(Settings):
 def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
     """Read a YAML job file, or raise a SettingError.
 
-    `changes` replace or add values by dotted key, e.g. {"options.data": "/shared/pools"}; after `options.set.` the rest
-    is one key.
+    `changes` replace or add values by dotted key, such as options.data; after `options.set.` the rest is one key.
     """
     try:
         values = read_mapping(path)

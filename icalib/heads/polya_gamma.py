@@ -112,10 +112,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Return −log p(y
-
-        ω, X) / B for each pair [B], with the batch as the data set and a seed from torch's generator.
-        """
+        """Return −log p(y|ω, X) / B for each pair [B], with the batch as the data set."""
         seed = int(torch.randint(2**62, ()))
         return (self.joint_loss(self.represent(features_BD, mean_B), labels_B, seed=seed) / len(labels_B)).expand(
             len(labels_B)

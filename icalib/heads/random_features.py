@@ -107,9 +107,7 @@ class RandomFeatureHead(PosteriorHead):
         self.register_buffer("length_scale", torch.tensor([length_scale]), persistent=False)
         self.register_buffer("factor_LL", None, persistent=False)
         self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, config.ema_momentum)
-        self._observed_LL: Tensor | None = None
-        self._response_L: Tensor | None = None
-        self._num_observed = 0
+        self._observed: dict[str, Tensor] = {}
         self._counted = True
         self.ridge = config.ridge
 
@@ -143,22 +141,22 @@ class RandomFeatureHead(PosteriorHead):
     @override
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        if self.steps is None:
-            phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
-            self._observed_LL = self._observed() + information(phi_BL, logits_B, self.config.likelihood)
-            self._num_observed += len(phi_BL)
-            if self.config.ridge_choice == "evidence":
-                added_L = response(phi_BL, logits_B, mean_B, labels_B)
-                self._response_L = added_L if self._response_L is None else self._response_L + added_L
+        if self.steps is not None:
+            return
+        phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
+        found = {"precision": information(phi_BL, logits_B, self.config.likelihood), "count": torch.tensor(len(phi_BL))}
+        if self.config.ridge_choice == "evidence":
+            found["response"] = response(phi_BL, logits_B, mean_B, labels_B)
+        seen = self._observed
+        self._observed = {name: seen[name] + found[name] for name in found} if seen else found
 
     @override
     def observations(self) -> dict[str, Tensor]:
-        if self.steps is not None:
-            return {}
-        found = {"precision": self._observed(), "count": torch.tensor([self._num_observed])}
-        if self.config.ridge_choice == "evidence":
-            found["response"] = torch.zeros(self.num_features) if self._response_L is None else self._response_L
-        return found
+        if self.steps is not None or self._observed:
+            return self._observed
+        size = self.num_features
+        nothing_LL = torch.zeros(size, size, dtype=torch.float64, device=self.phases_L.device)
+        return {"precision": nothing_LL, "count": torch.tensor(0), "response": nothing_LL[0]}
 
     @override
     @torch.no_grad()
@@ -204,9 +202,7 @@ class RandomFeatureHead(PosteriorHead):
     @override
     def forget(self) -> None:
         self.factor_LL = None
-        self._observed_LL = None
-        self._response_L = None
-        self._num_observed = 0
+        self._observed = {}
 
     def features_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
         """Return the random features φ [B, L] and the point logits [B]."""
@@ -222,12 +218,6 @@ class RandomFeatureHead(PosteriorHead):
     def _hidden(self, features_BD: Tensor) -> Tensor:
         hidden_BD = self.dense(features_BD.float())
         return self.norm(self.dropout(torch.tanh(hidden_BD) if self.config.activation == "tanh" else hidden_BD))
-
-    def _observed(self) -> Tensor:
-        if self._observed_LL is not None:
-            return self._observed_LL
-        size = self.num_features
-        return torch.zeros(size, size, dtype=torch.float64, device=self.phases_L.device)
 
     def _factor(self) -> Tensor:
         if self.factor_LL is None:

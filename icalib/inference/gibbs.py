@@ -69,9 +69,7 @@ class Conditional:
         return self._weights(self._pull_SN)
 
     def log_evidence(self) -> Tensor:
-        """Return log p(y
-
-        ω, X) of each chain [S], f integrated out; finite as ω → 0.
+        """Return log p(y | ω, X) of each chain [S], f integrated out; finite as ω → 0.
 
         −N log 2 + κᵀμ − ½μᵀΩμ − Σ log L_ii + ½bᵀKα with b = κ − ωμ.
         """

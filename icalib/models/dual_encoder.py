@@ -86,8 +86,7 @@ def pool_cosines(
 ) -> Floats:
     """Compute the cosine of the mean token states of context and candidate of each pair, [S, N].
 
-    Each distinct text is encoded once in each of the S passes, which have dropout from `dropout_seeds`; None: one pass
-    without.
+    Each distinct text is encoded once in each of the S passes, with dropout from `dropout_seeds`; None: one without.
     """
     texts: dict[bytes, Ids] = {}
     keys: list[tuple[bytes, bytes]] = []

@@ -58,10 +58,8 @@ class MaskedWordHead(nn.Module):
 class Ranker(Model):
     """Scores pairs, and predicts intents and masked tokens.
 
-    Args:
-        pretrained: load the backbone's weights; False if a checkpoint's weights are loaded later.
-        masked_words: add the head for masked tokens (post-training only).
-        task_heads: number of classes of each linear head on [CLS] of post-training, by name.
+    Post-training adds heads: for `masked_words`, and linear ones on [CLS] by name, `task_heads` being their classes.
+    Without `pretrained` the backbone's weights are left to a checkpoint.
     """
 
     def __init__(
@@ -92,15 +90,12 @@ class Ranker(Model):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Run the forward pass of a training task.
 
-        All tasks use this method, so that engines that shard weights see every pass. Heads that a task doesn't need
-        take part with weight 0: every parameter then has a gradient in every update, and optimisers that skip missing
-        gradients behave like those that don't (ZeRO's).
+        Engines that shard weights see every pass here. Heads that a task doesn't need take part with weight 0: so every
+        parameter has a gradient in every update, and optimisers that skip missing gradients behave like ZeRO's.
 
-        Returns:
-            For `answer`, the loss of each pair [B], given `labels_B` and `loss`. For `represent`, what the answer
-            head's `joint_loss` reads of each pair [B, R]. For `intent`, logits [B, K]. For `classify`, logits [B, K] of
-            the given task head; with `positions_N2` (batch row, position), also the token logits [N, V] at these
-            positions.
+        `answer` gives the loss of each pair [B] from `labels_B` and `loss`; `represent` what the answer head's
+        `joint_loss` reads [B, R]; `intent` logits [B, K]; `classify` those of the task head `head`, and with
+        `positions_N2` (batch row, position) also the token logits [N, V] at these positions.
         """
         encoded: Encoded = self.encoder(batch)
         if task == "intent":
