@@ -138,12 +138,8 @@ def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
     for subclass in base.__subclasses__():
         others = _concrete_classes(subclass)
         # a class from outside never takes the short name of one of ours
-        found |= {name: other for name, other in others.items() if name not in found or _is_ours(other)}
+        found |= {name: it for name, it in others.items() if name not in found or it.__module__.startswith("icalib.")}
     return found
-
-
-def _is_ours(owner: type[Component]) -> bool:
-    return owner.__module__.startswith("icalib.")
 
 
 def _choices(base: type[Component]) -> str:
@@ -174,11 +170,7 @@ def with_setting(settings: S, path: str, value: Any) -> S:
 
 def has_setting(settings: BaseModel, path: str) -> bool:
     """Whether there is a setting at a dotted path."""
-    try:
-        _check_path(settings, path)
-    except SettingError:
-        return False
-    return True
+    return path in _paths(settings)
 
 
 def full_path(settings: BaseModel, path: str) -> str:

@@ -35,8 +35,7 @@ CACHE = "ICALIB_CACHE"
 """Environment variable: the folder that holds this machine's mirror; default ~/.cache/icalib."""
 PATIENCE = "ICALIB_STORAGE_PATIENCE"
 """Environment variable: for how many seconds an operation that fails is tried again; default 30."""
-MARKERS = ("pools.json", "stage.json", "result.json", "best.json")
-"""Files whose presence marks their folder as whole."""
+MARKERS = ("pools.json", "stage.json", "result.json", "best.json")  # whose presence marks their folder as whole
 
 _URI = re.compile(r"(?P<scheme>[a-z][a-z0-9.-]*(\+[a-z0-9.-]+)?)://(?P<authority>[^/]*)(?P<path>/.*)?", re.DOTALL)
 _NO_AUTHORITY = "_"
@@ -87,7 +86,7 @@ def pull(path: Path, *, leave_out: str = "") -> list[Path]:
     store = ObjectStore.of(path)
     if store is None:
         return []
-    with FileLock(_cache_root() / ".locks" / content_digest(str(path))):
+    with FileLock(_mirrors().parent / ".locks" / content_digest(str(path))):
         there = store.files(path).items()
         found = {here: facts for here, facts in there if leave_out not in here.relative_to(path).parts}
         newer = [here for here, facts in found.items() if _is_newer_there(here, facts)]
@@ -191,14 +190,14 @@ class ObjectStore:
         target = self.key(temporary_beside(path)) if by_rename else key
 
         def copy() -> None:
+            if by_rename:
+                store.create_dir(key.rpartition("/")[0], recursive=True)
             _copy(str(path), None, target, store)
             if by_rename:
                 store.move(target, key)
+            _set_time(path, store.get_file_info(key))
 
-        if by_rename:
-            _with_retries("write", path, lambda: store.create_dir(key.rpartition("/")[0], recursive=True))
         _with_retries("write", path, copy)
-        _with_retries("write", path, lambda: _set_time(path, store.get_file_info(key)))
 
     def delete(self, path: Path) -> None:
         """Delete a file or folder from the store, if it exists there."""
@@ -282,8 +281,7 @@ def _is_newer_there(path: Path, facts: Any) -> bool:
     """Return whether the store's file replaces the one here; one that was written here since is newer."""
     if not path.is_file():
         return True
-    here, there_ns = path.stat(), _modified_ns(facts)
-    return there_ns > here.st_mtime_ns or (there_ns == here.st_mtime_ns and here.st_size != facts.size)
+    return _modified_ns(facts) >= path.stat().st_mtime_ns and not _is_same(path, facts)
 
 
 def _is_same(path: Path, facts: Any) -> bool:
@@ -301,12 +299,8 @@ def _modified_ns(facts: Any) -> int:
     return (facts.mtime_ns or 0) // 10**9 * 10**9
 
 
-def _cache_root() -> Path:
-    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "icalib").resolve()
-
-
 def _mirrors() -> Path:
-    return _cache_root() / "stores"
+    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "icalib").resolve() / "stores"
 
 
 def _mirrored_parts(path: Path) -> tuple[str, ...]:

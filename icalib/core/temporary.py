@@ -57,8 +57,8 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's, or not a process id
-        return True
+    except (OSError, OverflowError):
+        pass  # another user's, or not a process id
     return True
 
 

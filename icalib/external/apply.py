@@ -53,9 +53,12 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
         if kind == "parquet":
             _write_parquet(scores, temporary, columns, seen.prob)
         else:
+            rows = _with_probs(scores, columns, seen.prob)
             with temporary.open("w", encoding="utf-8", newline="") as file:
-                write = _write_csv if kind == "csv" else _write_jsonl
-                write(file, _with_probs(scores, columns, seen.prob))
+                if kind == "csv":
+                    _write_csv(file, rows)
+                else:
+                    file.writelines(json.dumps(row) + "\n" for row in rows)
         check_has_rows(scores, seen.num_pairs)
     return Applied(out, seen.num_pairs, tuple(seen.notes()))
 
@@ -105,10 +108,6 @@ def _with_probs(path: Path, columns: Columns, to_prob: ToProb) -> Iterator[dict[
         for (raw, row), prob in zip(batch, to_prob(score).tolist(), strict=True):
             _check_free(path, raw.line, row)
             yield {**row, PROB: prob}
-
-
-def _write_jsonl(file: IO[str], rows: Iterator[dict[str, Any]]) -> None:
-    file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]]) -> None:

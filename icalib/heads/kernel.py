@@ -49,10 +49,8 @@ class ScaledKernel(nn.Module):
 
     def diagonal(self, x_BD: Tensor) -> Tensor:
         """Return the kernel of each point with itself [B]."""
-        return self.log_output_scale.exp() * _unit_kernel(self._name, like=x_BD)(self._scaled(x_BD), diag=True)
-
-    def _scaled(self, x_BD: Tensor) -> Tensor:
-        return x_BD / self.log_length_scale.exp()
+        unit = _unit_kernel(self._name, like=x_BD)
+        return self.log_output_scale.exp() * unit(x_BD / self.log_length_scale.exp(), diag=True)
 
 
 def _unit_kernel(name: KernelName, *, like: Tensor) -> Any:

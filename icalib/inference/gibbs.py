@@ -137,7 +137,9 @@ def run_chains(
 
     Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`.
     """
-    prior_factor_NN, num_jitters = _prior_factor(problem.kernel_NN)
+    kernel_NN, nugget = problem.kernel_NN, NUGGET[problem.kernel_NN.dtype]
+    with_nugget_NN = kernel_NN + torch.diag(nugget * kernel_NN.diagonal())
+    prior_factor_NN, num_jitters = safe_cholesky(with_nugget_NN, jitter=10 * nugget)
     f_SN = draw_prior(problem, prior_factor_NN, num_chains, generator)
     omega_SN = polya_gamma.sample(f_SN, generator=generator, method=method)
     for _ in range(num_steps - 1):
@@ -171,11 +173,6 @@ def sample_block(
 def join_blocks(blocks: Sequence[Chains]) -> Chains:
     """Join the chains of all blocks, in order."""
     return Chains(torch.cat([block.omega_SN for block in blocks]), sum(block.num_jitters for block in blocks))
-
-
-def _prior_factor(kernel_NN: Tensor) -> tuple[Tensor, int]:
-    nugget = NUGGET[kernel_NN.dtype]
-    return safe_cholesky(kernel_NN + torch.diag(nugget * kernel_NN.diagonal()), jitter=10 * nugget)
 
 
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:

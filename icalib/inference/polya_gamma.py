@@ -39,7 +39,10 @@ def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", n
             f"PG(1, c) was asked for with {int((~tilts.isfinite()).sum())} of {tilts.numel()} values of c not finite: "
             "the logits they come from have diverged. Lower the learning rate."
         )
-    draws = _exact(tilts, generator) if method == "exact" else _series(tilts, generator, num_terms)
+    if method == "exact":  # X/4 with X ~ J*(1, c/2), the tilted Jacobi variable (Polson et al. 2013, §4)
+        draws = _until_accepted(_jacobi, tilts / 2, generator) / 4
+    else:
+        draws = _series(tilts, generator, num_terms)
     return draws.reshape(c.shape).to(c)
 
 
@@ -59,11 +62,6 @@ def _series(c: Tensor, generator: torch.Generator, num_terms: int) -> Tensor:
     k = torch.arange(1, num_terms + 1, dtype=torch.float64, device=c.device)
     rates = 2 * math.pi**2 * (k - 0.5) ** 2 + c[:, None] ** 2 / 2
     return mean(c) + ((_exponential(rates, generator) - 1) / rates).sum(-1)
-
-
-def _exact(c: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw ω = X/4 with X ~ J*(1, c/2), the tilted Jacobi variable (Polson et al. 2013, §4)."""
-    return _until_accepted(_jacobi, c / 2, generator) / 4
 
 
 def _until_accepted(proposal: Proposal, z: Tensor, generator: torch.Generator) -> Tensor:

@@ -32,7 +32,6 @@ Score = Callable[[Pool], Awaitable[pa.Table]]
 """Returns the predictions (PREDICTION_SCHEMA) of a pool, in the order of its candidates."""
 
 _PATHS = ("/health", "/info", "/metrics", "/predict", "/rerank", "/v1/rerank", "/v2/rerank")
-_WITHOUT_TOKEN = "/health"
 _log = logging.getLogger(__name__)
 
 
@@ -140,7 +139,7 @@ class _Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         path = _path(request.scope)
-        if self._token is None or path == _WITHOUT_TOKEN:
+        if self._token is None or path == "/health":
             return None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
