@@ -77,7 +77,7 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
     import torch
 
     torch.set_num_threads(1)
-    return tasks[index].run()
+    return tasks[index]()
 
 
 def _run_alone(job: TrainingJob, folder: Path, resources: Resources) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from icalib.core.component import Component, ComponentConfig, Settings
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]
 """Loss of each pair from its logit and label: [B], [B] → [B]."""
+PosteriorTask = Callable[[], Any]
+"""A part of a posterior's computation that any process can run: picklable, with a result that depends on it alone."""
 
 
 class Support(Settings):
@@ -91,14 +93,6 @@ class LogitPosterior(NamedTuple):
     var_SB: Tensor
 
 
-class PosteriorTask(Protocol):
-    """A part of a posterior's computation that any process can run; it must be picklable."""
-
-    def run(self) -> Any:
-        """Compute the part; the result depends on the task only."""
-        ...
-
-
 class PosteriorHead(AbstractHead):
     """A head whose logits have a posterior, computed from training pairs once the weights are final.
 
@@ -130,7 +124,7 @@ class PosteriorHead(AbstractHead):
         """Compute the posterior from the observations of all processes, in rank order, and drop them."""
         self.collect(observations)
         if tasks := self.posterior_tasks(seed=seed):
-            self.take_results([task.run() for task in tasks])
+            self.take_results([task() for task in tasks])
 
     def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
         """Do the part of `condition` that `posterior_tasks` does not do, without drawing anything."""

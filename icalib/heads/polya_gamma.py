@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.core.errors import PosteriorError
-from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, Support
+from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, PosteriorTask, Support
 from icalib.heads.kernel import KernelName, ScaledKernel
 from icalib.inference.gibbs import (
     ChainProblem,
@@ -25,26 +25,6 @@ from icalib.inference.gibbs import (
     sample_block,
 )
 from icalib.inference.polya_gamma import Method
-
-
-@dataclass(frozen=True)
-class GibbsTask:
-    """One block of the Gibbs chains over a support set."""
-
-    state: dict[str, Tensor]
-    block: int
-    num_chains: int
-    num_steps: int
-    seed: int
-
-    def run(self) -> Chains:
-        """Sample the block, on a GPU if there is one; the chains are returned on the CPU."""
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        state = {name: tensor.to(device) for name, tensor in self.state.items()}
-        chains = sample_block(
-            chain_problem(state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
-        )
-        return Chains(chains.omega_SN.cpu(), chains.num_jitters)
 
 
 @final
@@ -181,12 +161,10 @@ class PolyaGammaHead(PosteriorHead):
         self._state = {**joined, "kernel": self.kernel(joined["features"], joined["features"])}
 
     @override
-    def posterior_tasks(self, *, seed: int) -> Sequence[GibbsTask]:
+    def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
         state, config = self._collected(), self.config
-        return [
-            GibbsTask(state, block, config.num_chains, config.prediction_steps, seed)
-            for block in range(num_blocks(config.num_chains))
-        ]
+        settings = {"num_chains": config.num_chains, "num_steps": config.prediction_steps, "seed": seed}
+        return [partial(_sample_block, state, block, **settings) for block in range(num_blocks(config.num_chains))]
 
     @override
     def take_results(self, results: Sequence[Chains]) -> None:
@@ -252,6 +230,14 @@ class PolyaGammaHead(PosteriorHead):
 def chain_problem(state: Mapping[str, Tensor]) -> ChainProblem:
     """Return the points for Gibbs chains from a Pólya–Gamma head's posterior state."""
     return ChainProblem(kernel_NN=state["kernel"], mean_N=state["mean"], labels_N=state["labels"])
+
+
+def _sample_block(state: Mapping[str, Tensor], block: int, **settings: int) -> Chains:
+    """Sample a block of the chains over a support set, on a GPU if there is one; they are returned on the CPU."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    there = {name: tensor.to(device) for name, tensor in state.items()}
+    chains = sample_block(chain_problem(there), block, **settings)
+    return Chains(chains.omega_SN.cpu(), chains.num_jitters)
 
 
 def _on_cpu(**tensors: Tensor) -> dict[str, Tensor]:

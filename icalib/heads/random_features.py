@@ -23,7 +23,6 @@ from icalib.inference.laplace import (
     precision_factor,
     random_features,
     response,
-    spectrum,
 )
 
 
@@ -168,7 +167,7 @@ class RandomFeatureHead(PosteriorHead):
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
         if self.config.ridge_choice == "evidence":
-            self.ridge = best_ridge(spectrum(total_LL, _sum(observations, "response").to(total_LL.device)))
+            self.ridge = best_ridge(total_LL, _sum(observations, "response").to(total_LL.device))
         self.forget()
         factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
         self.num_jitters += raised

@@ -155,19 +155,11 @@ def num_blocks(num_chains: int) -> int:
     return -(-num_chains // CHAINS_PER_BLOCK)
 
 
-def sample_block(
-    problem: ChainProblem,
-    block: int,
-    *,
-    num_chains: int,
-    num_steps: int,
-    seed: int,
-    method: polya_gamma.Method = "exact",
-) -> Chains:
+def sample_block(problem: ChainProblem, block: int, *, num_chains: int, num_steps: int, seed: int) -> Chains:
     """Return a block of the chains; it depends on its arguments only, up to how the kind of device rounds."""
     size = min(CHAINS_PER_BLOCK, num_chains - block * CHAINS_PER_BLOCK)
     generator = torch.Generator().manual_seed(child_seed(seed, "chains", block))
-    return run_chains(problem, num_chains=size, num_steps=num_steps, generator=generator, method=method)
+    return run_chains(problem, num_chains=size, num_steps=num_steps, generator=generator)
 
 
 def join_blocks(blocks: Sequence[Chains]) -> Chains:

@@ -15,7 +15,7 @@ Directions without information say nothing about τ; and β̂ needn't be the mod
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -57,13 +57,6 @@ def logit_variance(factor_LL: Tensor, phi_BL: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(factor_LL, phi_BL.T, upper=False).square().sum(0)
 
 
-class Spectrum(NamedTuple):
-    """Eigenvalues λ of the information [L], ascending and at least 0, and the response in their basis [L]."""
-
-    values_L: Tensor
-    response_L: Tensor
-
-
 def response(phi_BL: Tensor, logits_B: Tensor, mean_B: Tensor, labels_B: Tensor) -> Tensor:
     """Return r = Σ [(y − p) + w φᵀβ] φ of some pairs, [L]; φᵀβ are the logits without the mean function's."""
     prob_B = torch.sigmoid(logits_B.double())
@@ -71,21 +64,15 @@ def response(phi_BL: Tensor, logits_B: Tensor, mean_B: Tensor, labels_B: Tensor)
     return phi_BL.double().T @ (labels_B.double() - prob_B + prob_B * (1 - prob_B) * by_features_B)
 
 
-def spectrum(information_LL: Tensor, response_L: Tensor) -> Spectrum:
-    """Return what the evidence depends on."""
-    values_L, vectors_LL = torch.linalg.eigh(information_LL.double())
-    return Spectrum(values_L.clamp(min=0), vectors_LL.T @ response_L.double())
-
-
-def log_evidence(found: Spectrum, ridges_R: Tensor) -> Tensor:
+def log_evidence(information_LL: Tensor, response_L: Tensor, ridges_R: Tensor = RIDGES) -> Tensor:
     """Return ln p(y | τ) up to a constant, [R]."""
-    values_L, response_L = found
+    values_L, vectors_LL = torch.linalg.eigh(information_LL.double())
+    values_L, rotated_L, ridges_R = values_L.clamp(min=0), vectors_LL.T @ response_L.double(), ridges_R.to(values_L)
     precision_RL = values_L + ridges_R[:, None]
-    terms_RL = torch.log(ridges_R)[:, None] - torch.log(precision_RL) + response_L**2 / precision_RL
+    terms_RL = torch.log(ridges_R)[:, None] - torch.log(precision_RL) + rotated_L**2 / precision_RL
     return terms_RL.sum(1) / 2
 
 
-def best_ridge(found: Spectrum) -> float:
+def best_ridge(information_LL: Tensor, response_L: Tensor) -> float:
     """Return the τ of the grid with the largest evidence."""
-    ridges_R = RIDGES.to(found.values_L.device)
-    return float(ridges_R[log_evidence(found, ridges_R).argmax()])
+    return float(RIDGES[int(log_evidence(information_LL, response_L).argmax())])

@@ -103,7 +103,7 @@ def test_chains_sampled_elsewhere_complete_the_same_posterior() -> None:
         head.posterior(*pairs[:2])
     tasks = pickle.loads(pickle.dumps(head.posterior_tasks(seed=1)))
     assert len(tasks) == gibbs.num_blocks(30)
-    results = [task.run() for task in reversed(tasks)]
+    results = [task() for task in reversed(tasks)]
     head.take_results(results[::-1])
     assert torch.equal(head(*pairs[:2]), here(*pairs[:2]))
 
