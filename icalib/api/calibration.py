@@ -55,7 +55,7 @@ def calibrate(
     from icalib.core.component import validated
     from icalib.core.temporary import is_unused
     from icalib.external.calibrator import CALIBRATOR_FILE
-    from icalib.external.fit import calibrate as fit
+    from icalib.external.calibrator import calibrate as fit
     from icalib.external.scores import Columns, read_labelled
 
     folder, path = local_path(out), local_path(scores)

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import final
 
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import names_in, pull, remove
@@ -21,7 +20,6 @@ STATE = "loop.json"
 _OF_ONE = re.compile(r"checkpoint_\d{9}")
 
 
-@final
 class OwnCheckpoints:
     """Those of a worker that is alone, in the training's folder."""
 
@@ -53,7 +51,6 @@ class OwnCheckpoints:
         return {name for name in names_in(self._folder / RESUME) if _OF_ONE.fullmatch(name)}
 
 
-@final
 class RayCheckpoints:
     """Those of Ray Train's workers: each writes its part, and Ray merges them in the training's folder."""
 

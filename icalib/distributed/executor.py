@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from icalib.core.errors import IcalibError
 from icalib.core.events import Emit, Progress
@@ -17,7 +17,6 @@ from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 
 
-@final
 class RayExecutor:
     """Executor on the Ray cluster that this process has joined (see `icalib.distributed.session`)."""
 

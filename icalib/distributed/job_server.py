@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
@@ -41,7 +41,6 @@ _POLL_S = 1.0
 _WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 
 
-@final
 class JobServer:
     """The job server on the head of a cluster.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from torch import Tensor
 from icalib.data.encoding import Budget, Ids, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import text_means, unit_means
-from icalib.encoders.transformer import Batch, TransformerEncoder
+from icalib.encoders.transformer import AbstractEncoder, Batch, TransformerEncoder
 from icalib.models.checkpoint import RankerConfig, load_ranker_config, read_weights, save_ranker
 from icalib.models.model import Model
 from icalib.models.precision import Precision, autocast, resolve_precision, round_linear_layers
@@ -41,8 +42,7 @@ class DualEncoder(Model):
     @property
     def layout(self) -> Layout:
         """The layout of contexts and responses."""
-        encoder = self._encoder_config
-        return Tokenizer(encoder.backbone).layout(encoder.budget, self.encoder.max_length, self.encoder.vocabulary)
+        return layout_of(self._encoder_config, self.encoder)
 
     @classmethod
     def load(cls, folder: Path) -> DualEncoder:
@@ -61,6 +61,17 @@ class DualEncoder(Model):
         """Write a checkpoint for `start_weights`."""
         weights = {f"{PREFIX}{name.removeprefix('encoder.')}": tensor for name, tensor in state.items()}
         save_ranker(folder, RankerConfig(encoder=self._encoder_config), weights)
+
+
+def layout_of(config: AbstractEncoder.Config, encoder: Any) -> Layout:
+    """Return the layout of an encoder's inputs."""
+    return Tokenizer(config.backbone).layout(
+        config.budget,
+        encoder.max_length,
+        encoder.vocabulary,
+        turn_separators=config.turn_separators,
+        whole_pools=config.whole_pools,
+    )
 
 
 def load_dual_encoder(folder: Path, precision: Precision, device: torch.device) -> DualEncoder:

@@ -16,7 +16,6 @@ from typing_extensions import override
 from icalib.core.errors import RunFolderError
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Intents, Layout, TokenPool
-from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
@@ -29,7 +28,7 @@ from icalib.models.checkpoint import (
     read_weights,
     save_ranker,
 )
-from icalib.models.dual_encoder import PREFIX, bi_encoder_weights
+from icalib.models.dual_encoder import PREFIX, bi_encoder_weights, layout_of
 from icalib.models.model import Model
 from icalib.models.precision import Precision, round_linear_layers
 
@@ -179,14 +178,7 @@ class Ranker(Model):
     @property
     def layout(self) -> Layout:
         """The layout of this encoder's inputs."""
-        encoder = self.config.encoder
-        return Tokenizer(encoder.backbone).layout(
-            encoder.budget,
-            self.encoder.max_length,
-            self.encoder.vocabulary,
-            turn_separators=encoder.turn_separators,
-            whole_pools=encoder.whole_pools,
-        )
+        return layout_of(self.config.encoder, self.encoder)
 
 
 def _small_linear(width: int, outputs: int) -> nn.Linear:

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icalib.core.errors import DataError, SettingError
-from icalib.core.invalid import describe
+from icalib.core.text import describe
 from icalib.core.version import __version__
 from icalib.data.schema import Pool
 from icalib.pipeline.inference import unlabelled_scores

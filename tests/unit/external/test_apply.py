@@ -13,8 +13,7 @@ from scipy.special import expit
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
 from icalib.external import apply as module
 from icalib.external.apply import apply
-from icalib.external.calibrator import Calibrator
-from icalib.external.fit import calibrate
+from icalib.external.calibrator import Calibrator, calibrate
 from icalib.external.scores import Columns
 
 POOLS = scored_pools(300)
