@@ -6,11 +6,10 @@ but isotonic ones have flat pieces: candidates are ranked by the model's logits,
 
 from __future__ import annotations
 
-import itertools
-from typing import Annotated, Literal, Self, final
+from typing import Annotated, Literal, final
 
 import numpy as np
-from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveFloat
 from scipy.special import expit, logit
 from typing_extensions import override
 
@@ -52,16 +51,6 @@ class IsotonicMap(FittedMap):
     """Logits of the knots, ascending."""
     probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]
     """Probabilities at the knots, non-decreasing."""
-
-    @model_validator(mode="after")
-    def _ascends(self) -> Self:
-        strictly = all(low < high for low, high in itertools.pairwise(self.logits))
-        if len(self.logits) != len(self.probs) or not strictly or list(self.probs) != sorted(self.probs):
-            raise ValueError(
-                f"{len(self.logits)} logits and {len(self.probs)} probabilities are not a valid isotonic map: "
-                "both must ascend and have the same length"
-            )
-        return self
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:

@@ -193,11 +193,6 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        if missing := {"features", "mean", "labels", "kernel"} - state.keys():
-            raise PosteriorError(
-                f"the checkpoint's posterior lacks {', '.join(sorted(missing))}, so it isn't that of a Pólya–Gamma "
-                "head. Delete it and run the command again to recompute it."
-            )
         self.forget()
         self._state = dict(state)
 

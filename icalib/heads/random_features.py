@@ -187,16 +187,8 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        shape = list(state["factor"].shape) if "factor" in state else None
-        if shape != [self.num_features] * 2:
-            raise PosteriorError(
-                f"the posterior of a head with {self.num_features} random features is a factor of that many "
-                f"rows and columns; the checkpoint has {shape or sorted(state)}. Delete the checkpoint and run the "
-                "command again to recompute it."
-            )
         self.factor_LL = state["factor"].to(self.phases_L.device)
-        if "ridge" in state:
-            self.ridge = float(state["ridge"])
+        self.ridge = float(state.get("ridge", self.ridge))
 
     @override
     def forget(self) -> None:
