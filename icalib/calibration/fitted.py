@@ -32,10 +32,8 @@ class AffineMap(FittedMap):
     """σ(a f + b): temperature scaling has b = 0, a prior shift a = 1."""
 
     kind: Literal["affine"] = "affine"
-    slope: Annotated[PositiveFloat, FiniteFloat]
-    """a"""
-    offset: FiniteFloat
-    """b"""
+    slope: Annotated[PositiveFloat, FiniteFloat]  # a
+    offset: FiniteFloat  # b
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:
@@ -47,10 +45,8 @@ class IsotonicMap(FittedMap):
     """A piecewise linear map, constant outside its knots."""
 
     kind: Literal["isotonic"] = "isotonic"
-    logits: tuple[FiniteFloat, ...] = Field(min_length=1)
-    """Logits of the knots, ascending."""
-    probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]
-    """Probabilities at the knots, non-decreasing."""
+    logits: tuple[FiniteFloat, ...] = Field(min_length=1)  # logits of the knots, ascending
+    probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # probabilities at the knots, non-decreasing
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:
@@ -63,10 +59,8 @@ class FocalInverseMap(FittedMap):
     shift by `offset`."""
 
     kind: Literal["focal-inverse"] = "focal-inverse"
-    gamma: Annotated[NonNegativeFloat, FiniteFloat]
-    """γ of the loss; 0 gives σ."""
-    offset: FiniteFloat = 0.0
-    """Added to the logit of that probability."""
+    gamma: Annotated[NonNegativeFloat, FiniteFloat]  # γ of the loss; 0 gives σ
+    offset: FiniteFloat = 0.0  # added to the logit of that probability
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:

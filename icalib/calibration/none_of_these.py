@@ -21,10 +21,10 @@ from icalib.core.errors import DataError
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.metrics.pairs import FloatArray, IntArray
 
-MIN_POOLS = 5
-"""Minimum number of validation pools with a right candidate, and of those without."""
-FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")
-"""Names of the columns of `pool_features`."""
+MIN_POOLS = 5  # minimum number of validation pools with a right candidate, and of those without
+FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")  # columns of `pool_features`
+_ONE_EACH = Field(min_length=len(FEATURES), max_length=len(FEATURES))
+Statistics = Annotated[tuple[FiniteFloat, ...], _ONE_EACH]
 
 
 def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
@@ -54,20 +54,12 @@ def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
 class NoneOfThese(Settings):
     """A fitted p_none; plain numbers that are saved as JSON."""
 
-    means: tuple[FiniteFloat, ...] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
-    """Mean of each statistic on the validation pools."""
-    scales: tuple[Annotated[PositiveFloat, FiniteFloat], ...] = Field(
-        min_length=len(FEATURES), max_length=len(FEATURES)
-    )
-    """Its standard deviation on them."""
-    weights: tuple[FiniteFloat, ...] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
-    """Its weight in the logit of p_none, after standardisation."""
-    offset: FiniteFloat
-    """Logit of p_none where all statistics are average."""
-    num_answerable: int = Field(ge=1)
-    """Validation pools with a right candidate."""
-    num_unanswerable: int = Field(ge=1)
-    """Validation pools without one."""
+    means: Statistics  # of each statistic on the validation pools
+    scales: Annotated[tuple[Annotated[PositiveFloat, FiniteFloat], ...], _ONE_EACH]  # its standard deviation on them
+    weights: Statistics  # its weight in the logit of p_none, after standardisation
+    offset: FiniteFloat  # logit of p_none where all statistics are average
+    num_answerable: int = Field(ge=1)  # validation pools with a right candidate
+    num_unanswerable: int = Field(ge=1)  # validation pools without one
 
     def p_none(self, logit_N: FloatArray, offsets: IntArray) -> FloatArray:
         """Return the probability that no candidate is right, [B]; arguments as for `pool_features`."""

@@ -17,8 +17,7 @@ from icalib.metrics.pairs import PoolScores
 
 POST_HOC: Mapping[str, AbstractCalibrator.Config] = MappingProxyType(
     {short_name(calibrator): calibrator.Config() for calibrator in (Temperature, Platt, Isotonic, PriorShift)}
-)
-"""The calibrators that every run is evaluated with, by short name."""
+)  # the calibrators that every run is evaluated with, by short name
 
 _METRICS = MappingProxyType({"ECE": ece, "NLL": nll, "Brier": brier})
 

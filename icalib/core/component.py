@@ -48,8 +48,7 @@ def _local_text(value: Any) -> Any:
 
 Stored = Annotated[
     Path, BeforeValidator(_local_text), PlainSerializer(location, return_type=str, when_used="json-unless-none")
-]
-"""A path in settings that may be in an object store; JSON has its location, which is valid on every machine."""
+]  # A path in settings that may be in an object store; JSON has its location, which is valid on every machine
 
 
 class ComponentConfig(Settings):

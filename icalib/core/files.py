@@ -19,8 +19,7 @@ from icalib.core.temporary import remove_abandoned, remove_path, temporary_besid
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
-FOLDER_NAME = r"^\w[\w.-]*$"
-"""Pattern of the folder names that users may choose: no paths, and nothing hidden."""
+FOLDER_NAME = r"^\w[\w.-]*$"  # pattern of the folder names that users may choose: no paths, and nothing hidden
 
 
 @contextmanager

@@ -99,8 +99,7 @@ class ShardedJob(Job):
 
     verb: ClassVar[str]
     """What is done to a shard, for messages, e.g. "scoring"."""
-    memory_advice: ClassVar[str] = ""
-    """What a user can do when a shard does not fit into memory."""
+    memory_advice: ClassVar[str] = ""  # what a user can do when a shard does not fit into memory
 
     @property
     def uses_models(self) -> bool:

@@ -57,8 +57,7 @@ def short_repr(value: Any) -> str:
 class Problem(NamedTuple):
     """The first thing that is wrong with a value."""
 
-    path: tuple[str, ...]
-    """The names of fields and the indices of list items that lead to it."""
+    path: tuple[str, ...]  # the names of fields and the indices of list items that lead to it
     found: str
     expected: str
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import names_in, pull, remove
 
-STATE = "loop.json"
-"""The file that is written last: a checkpoint without it is not whole."""
+STATE = "loop.json"  # the file that is written last: a checkpoint without it is not whole
 
 _OF_ONE = re.compile(r"checkpoint_\d{9}")
 

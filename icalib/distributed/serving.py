@@ -30,10 +30,8 @@ APPLICATION = "icalib"
 class ServeArguments(Settings):
     """What `args` of an application in cluster/serve.yaml may contain."""
 
-    run: str
-    """Run folder, on storage that all nodes share."""
-    token_file: str | None = None
-    """File with the token that clients must send, on every node."""
+    run: str  # run folder, on storage that all nodes share
+    token_file: str | None = None  # file with the token that clients must send, on every node
     host: str = "0.0.0.0"
     """Address that the HTTP proxies listen on; a token is required unless it is a loopback address."""
     limits: Limits = DEFAULT_LIMITS

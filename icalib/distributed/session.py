@@ -160,8 +160,7 @@ class Node(NamedTuple):
 
     id: str
     host: str
-    address: str
-    """The IP address at which other nodes reach it."""
+    address: str  # the IP address at which other nodes reach it
     cpus: float
     gpus: int
 

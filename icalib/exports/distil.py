@@ -37,10 +37,8 @@ _TRAINING = TrainingSettings(epochs=3, patience=3, selection_metric="MAP", learn
 class TargetJob(LocalJob):
     """Writes a run's calibrated probabilities of pools that its members have scored."""
 
-    scores: tuple[Artifact, ...]
-    """Stage with each member's scores."""
-    fitted: Artifact
-    """What the run has fitted, `Fitted` as JSON."""
+    scores: tuple[Artifact, ...]  # stage with each member's scores
+    fitted: Artifact  # what the run has fitted, `Fitted` as JSON
 
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:

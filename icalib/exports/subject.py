@@ -38,8 +38,7 @@ class Subject(Generic[M]):
     estimator: AbstractEstimator.Config = field(default_factory=Deterministic.Config)
     calibration: FittedMap
     """Maps the logit of a ranker's mean probability, or a bi-encoder's cosine, to a probability."""
-    calibrator: str
-    """Name of what fitted the map, for people."""
+    calibrator: str  # name of what fitted the map, for people
     scores: Mapping[Split, PoolScores]
     """Of the run's validation and test pools with known labels, with calibrated probabilities."""
     teacher: Mapping[Split, PoolScores] | None = None

@@ -26,17 +26,14 @@ PROBES = (
     ("My printer hums", "restart it."),
     ("(Which one?)", "v2.1-beta", "Ähnlich wie gestern!"),
     ("ok", "naïve résumé", "打印机 坏了", "100 %"),
-)
-"""Contexts with letters, punctuation, digits, accents and another script at both ends of utterances."""
+)  # contexts with letters, punctuation, digits, accents and another script at both ends of utterances
 
 
 class PairTexts(Settings):
     """How contexts and candidates are written as texts for an exported ranker."""
 
-    utterance_separator: str
-    """What joins the utterances of a context."""
-    context_turns: int
-    """Maximum number of utterances; earlier ones are left out."""
+    utterance_separator: str  # what joins the utterances of a context
+    context_turns: int  # maximum number of utterances; earlier ones are left out
     limits: Budget
     """Maximum number of tokens of a context, whose end is kept, and of a candidate, whose start is kept."""
 

@@ -33,12 +33,10 @@ Scale = Literal["probability", "logit"]
 """What scores are. `probability`: from 0 to 1, as rankers return them after a sigmoid; `logit`: any other numbers."""
 METRICS = ("NLL", "ECE", "Brier")
 MIN_QUERIES = 20
-UNCHANGED = "none"
-"""Scores as they are: probabilities themselves, or the sigmoid of anything else."""
+UNCHANGED = "none"  # scores as they are: probabilities themselves, or the sigmoid of anything else
 METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
     {UNCHANGED: None, "temperature": Temperature.Config(), "platt": Platt.Config(), "isotonic": Isotonic.Config()}
-)
-"""What is fitted, the simplest first."""
+)  # what is fitted, the simplest first
 _NUM_FOLDS = 5
 
 
@@ -54,21 +52,14 @@ class Calibrator(Settings):
     """Maps scores of one ranker, on pools like those it was fitted on, to probabilities."""
 
     version: Literal[1] = 1
-    method: str
-    """Name of the chosen method."""
+    method: str  # name of the chosen method
     scale: Scale
-    map: Annotated[AffineMap | IsotonicMap, Field(discriminator="kind")]
-    """From logits to probabilities."""
-    lowest: FiniteFloat
-    """Lowest score that it was fitted on."""
-    highest: FiniteFloat
-    """Highest score that it was fitted on."""
-    num_fitted: int = Field(ge=1)
-    """Queries that it was fitted on."""
-    num_measured: int = Field(ge=1)
-    """Queries that the metrics were measured on, none of which it was fitted on."""
-    metrics: dict[str, dict[str, Measured]]
-    """By method and metric."""
+    map: Annotated[AffineMap | IsotonicMap, Field(discriminator="kind")]  # from logits to probabilities
+    lowest: FiniteFloat  # lowest score that it was fitted on
+    highest: FiniteFloat  # highest score that it was fitted on
+    num_fitted: int = Field(ge=1)  # queries that it was fitted on
+    num_measured: int = Field(ge=1)  # queries that the metrics were measured on, none of which it was fitted on
+    metrics: dict[str, dict[str, Measured]]  # by method and metric
 
     def prob(self, score: FloatArray) -> FloatArray:
         """Return calibrated probabilities, [N]; see `as_logit` for errors."""

@@ -11,8 +11,7 @@ from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig, Settings
 
-PairLoss = Callable[[Tensor, Tensor], Tensor]
-"""Loss of each pair from its logit and label: [B], [B] → [B]."""
+PairLoss = Callable[[Tensor, Tensor], Tensor]  # loss of each pair from its logit and label: [B], [B] → [B]
 PosteriorTask = Callable[[], Any]
 """A part of a posterior's computation that any process can run: picklable, with a result that depends on it alone."""
 
@@ -99,8 +98,7 @@ class PosteriorHead(AbstractHead):
     `forget` drops the posterior when they change, and a head without one refuses to predict by a PosteriorError.
     """
 
-    num_jitters: int
-    """How many times since construction jitter had to be raised."""
+    num_jitters: int  # how many times since construction jitter had to be raised
 
     @override
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:

@@ -88,8 +88,7 @@ class RandomFeatureHead(PosteriorHead):
     phases_L: Tensor
     length_scale: Tensor
     factor_LL: Tensor | None
-    ridge: float
-    """τ of the posterior."""
+    ridge: float  # τ of the posterior
 
     def __init__(self, config: Config, *, width: int) -> None:
         super().__init__()

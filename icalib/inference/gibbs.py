@@ -29,12 +29,9 @@ NUGGET = {torch.float32: 1e-4, torch.float64: 1e-8}
 class ChainProblem:
     """N labelled points: all that a process needs to run Gibbs chains."""
 
-    kernel_NN: Tensor
-    """K, without noise."""
-    mean_N: Tensor
-    """μ, the mean function's logits; zeros in PG-DRR."""
-    labels_N: Tensor
-    """y, 0 or 1, in K's dtype."""
+    kernel_NN: Tensor  # K, without noise
+    mean_N: Tensor  # μ, the mean function's logits; zeros in PG-DRR
+    labels_N: Tensor  # y, 0 or 1, in K's dtype
 
     @property
     def kappa_N(self) -> Tensor:
@@ -50,8 +47,7 @@ class Chains(NamedTuple):
     """Last states of S Gibbs chains."""
 
     omega_SN: Tensor
-    num_jitters: int
-    """How many times jitter had to be raised."""
+    num_jitters: int  # how many times jitter had to be raised
 
 
 @dataclass(frozen=True)

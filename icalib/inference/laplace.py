@@ -24,8 +24,7 @@ from icalib.inference.cholesky import safe_cholesky
 
 Likelihood = Literal["logistic", "gaussian"]
 
-RIDGES = torch.logspace(-4, 4, 81, dtype=torch.float64)
-"""The grid of τ, [81]."""
+RIDGES = torch.logspace(-4, 4, 81, dtype=torch.float64)  # the grid of τ, [81]
 _JITTER = 1e-8
 
 

@@ -24,8 +24,7 @@ class AbstractLoss(Component):
         link: ClassVar[Link] = "sigmoid"
         """Which probabilities the logits of a model trained with it stand for."""
 
-    balanced: bool = False
-    """Whether every batch must have the same fraction of right pairs as the training set."""
+    balanced: bool = False  # whether every batch must have the same fraction of right pairs as the training set
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -29,13 +29,11 @@ class RankerConfig(Settings):
 
     encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
     head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
-    starts_at_zero: bool = False
-    """Start the head at 0, where it corrects the ranker's other parts."""
+    starts_at_zero: bool = False  # start the head at 0, where it corrects the ranker's other parts
     intents: tuple[str, ...] = ()
     """The intent labels, in the order of the outputs of the intent head, or of the classifier in an encoder without a
     backbone; empty for a ranker without intents."""
-    link: Link = "sigmoid"
-    """Maps logits to probabilities; determined by the loss."""
+    link: Link = "sigmoid"  # maps logits to probabilities; determined by the loss
 
 
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:

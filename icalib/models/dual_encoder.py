@@ -21,8 +21,7 @@ from icalib.models.precision import Precision, autocast, resolve_precision, roun
 
 Floats = npt.NDArray[np.float64]
 
-PREFIX = "dual_encoder."
-"""Starts the names of its weights in a checkpoint."""
+PREFIX = "dual_encoder."  # starts the names of its weights in a checkpoint
 _CPU = torch.device("cpu")
 _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 

@@ -20,8 +20,7 @@ from icalib.parts.loaded import Loaded
 from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.inference import FinishedRun, unlabelled_predictions
 
-_POOL_ID = "000000000"
-"""Id of every pool that is served, which `predict` gives to its first question."""
+_POOL_ID = "000000000"  # id of every pool that is served, which `predict` gives to its first question
 _JOINT_QUESTIONS = 16
 
 
