@@ -16,9 +16,8 @@ from icalib.core.version import __version__
 from icalib.encoders.backbone import EMBEDDED, Tokenizer
 from icalib.exports.agreement import Agreement, Comparison, pools_to_compare
 from icalib.exports.choices import ExportFormat
-from icalib.exports.cross_encoder import write_cross_encoder
 from icalib.exports.onnx import write_onnx
-from icalib.exports.sentence_transformer import write_sentence_transformer
+from icalib.exports.stock import write_cross_encoder, write_sentence_transformer
 from icalib.exports.subject import Subject
 from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
 from icalib.metrics.calibration import brier, ece, nll, reliability_table
