@@ -150,9 +150,7 @@ def _is_concrete(owner: type[Component]) -> bool:
 
 
 def with_settings(settings: S, changes: Mapping[str, Any]) -> S:
-    """A copy of `settings` with dotted settings replaced, validated once; a SettingError names what is unknown or out
-    of range.
-    """
+    """A copy of `settings` with dotted settings replaced, validated once; a SettingError names what is wrong."""
     nested: dict[str, Any] = {}
     # parts after wholes: a component that is replaced takes settings of its own, which the old one may lack
     for path, value in sorted(changes.items(), key=lambda change: change[0].count(".")):

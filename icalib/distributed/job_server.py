@@ -44,8 +44,7 @@ _WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 class JobServer:
     """The job server on the head of a cluster.
 
-    `address` is the URL of the head's dashboard; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or the cluster on this
-    machine.
+    `address` is its dashboard's URL; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or the cluster on this machine.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -164,8 +163,7 @@ class JobServer:
 def uploaded_code(folder: Path) -> dict[str, Any]:
     """Return the part of a runtime environment that has Ray upload code.
 
-    That is the project around `folder` and, where that isn't icalib's checkout, icalib and tune_spaces as installed
-    here.
+    That is the project around `folder`, and icalib and tune_spaces as installed here where it isn't their checkout.
     """
     above = (folder.resolve(), *folder.resolve().parents)
     project = next((each for each in above if (each / "pyproject.toml").is_file()), None)

@@ -124,11 +124,7 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
 
 
 def _attempt(job: TrainingJob, folder: Path, resources: Resources) -> None:
-    """Train once.
-
-    One worker on the cores of one machine does without the processes that Ray Train starts for placement, merged
-    checkpoints and replacements.
-    """
+    """Train once; one worker on the cores of one machine does without the processes that Ray Train starts."""
     is_alone = resources.num_workers == 1 and not resources.use_gpu and len(alive_nodes()) == 1
     if is_alone and not has_ray_checkpoints(folder):
         _run_alone(job, folder, resources)

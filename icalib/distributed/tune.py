@@ -71,8 +71,7 @@ class StudySearcher(Searcher):
     """Search algorithm that passes the trials of an Optuna study to Ray Tune and reports their outcomes to the study.
 
     Ray's OptunaSearch pickles its trials every ten seconds, so that a killed sweep would repeat some and lose others.
-    Here Optuna's journal is the only record: trials that were running when the driver died, or failed, are proposed
-    first.
+    Here Optuna's journal is the only record: trials that were running when the driver died, or failed, come first.
     """
 
     def __init__(self, trials: Trials) -> None:

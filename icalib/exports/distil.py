@@ -54,9 +54,8 @@ def distilled(
 ) -> Subject[Ranker]:
     """Train a student on the run's probabilities of its training pools, labelled and unlabelled, and measure it.
 
-    `max_pools` of them are used, labelled ones first; `choice` is fitted to the student's validation scores, Platt
-    scaling by default. The same call resumes, or reuses the student. A SettingError says that the run's pools have
-    changed.
+    `max_pools` of them are used, labelled ones first; `choice` is fitted to the student's validation scores, by default
+    Platt scaling. The same call resumes. A SettingError says that the run's pools have changed.
     """
     stages, cache = _stages(run, context)
     tokens = stages.tokens_stage

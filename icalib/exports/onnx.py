@@ -118,9 +118,7 @@ class RankerGraph(nn.Module):
 
     @override
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        """Compute ranking logits, calibrated probabilities and variances of logits [B] from ids, mask and segments [B,
-        L].
-        """
+        """Compute logits that rank, calibrated probabilities and variances [B] from ids, mask and segments [B, L]."""
         batch = Batch(input_ids, token_type_ids * attention_mask, attention_mask.sum(1))
         moments: Moments = self._estimator.estimate(BatchModel(self.ranker, batch, seed=0))
         logit_B = torch.logit(moments.prob_mean, eps=_EPSILON) if self._has_posterior else moments.logit_mean

@@ -182,9 +182,7 @@ def _written_cosine_scorer(folder: Path, texts: PairTexts) -> Scorer:
 
 
 def stock_model(auto_class: Any, name: str, backbone: Any, **options: Any) -> Any:
-    """Return a model of transformers with an encoder's weights, which began as those of `name`; an ExportError if none
-    fit.
-    """
+    """Return a model of transformers with an encoder's weights, which began as those of `name`."""
     config = load_config(name)
     config.update({"num_hidden_layers": backbone.config.num_hidden_layers, "dtype": torch.float32, **options})
     with quiet_transformers():

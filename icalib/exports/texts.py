@@ -42,8 +42,7 @@ class PairTexts(Settings):
     ) -> list[tuple[str, str]]:
         """Return (context, candidate) as texts for each candidate, cut to the token limits at words of the context.
 
-        `context` has the last utterances, oldest first: texts, or objects with `text`. A DataError says that one is
-        empty.
+        `context` has the last utterances, oldest first: texts, or objects with `text`; a DataError if one is empty.
         """
         utterances = [_text(turn if isinstance(turn, str) else turn.get("text"), "context") for turn in context]
         if not utterances:
@@ -75,9 +74,7 @@ class PairTexts(Settings):
 
 
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:
-    """Return how pairs are written so that a stock tokenizer gives icalib's tokens; a SettingError if nothing does
-    that.
-    """
+    """Return how pairs are written so that a stock tokenizer gives icalib's tokens, or raise a SettingError."""
     special = tokenizer.sep_token
     wanted = (f" {special} ", special) if layout.turn_separators else (" ", "")
     for separator in wanted:

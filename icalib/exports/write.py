@@ -34,8 +34,7 @@ _WRITERS: Mapping[ExportFormat, Callable[..., Comparison]] = {
 def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, license: str) -> None:
     """Write a folder with the model, its tokenizer and a card, after comparing it with the run's model.
 
-    A SettingError says that backbone or tokenizer aren't supported or `out` isn't empty, an ExportError that the
-    outputs differ.
+    A SettingError says that the backbone isn't supported or `out` isn't empty, an ExportError that outputs differ.
     """
     backbone, layout = subject.encoder.backbone, subject.model.layout
     tokenizer = stock_tokenizer(

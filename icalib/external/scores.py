@@ -60,9 +60,7 @@ class Labelled(Scored):
 
 
 def read_labelled(path: Path, columns: Columns) -> PoolScores:
-    """Read the labelled scores of a file: a pool for each query, in ascending order of their names, or raise a
-    DataError.
-    """
+    """Read the labelled scores of a file, a pool for each query, sorted by their names, or raise a DataError."""
     names = columns.model_dump()
     pools: dict[str, dict[str, tuple[float, int]]] = {}
     for raw, row in read_score_rows(path):
@@ -118,9 +116,7 @@ def check_has_rows(path: Path, num_rows: int) -> None:
 
 @dataclass(frozen=True)
 class Applied:
-    """What was written: the file, its number of rows, and how the scores differ from those of the calibrator, for
-    people.
-    """
+    """What was written; `notes` say how the scores differ from those that the calibrator was fitted on."""
 
     out: Path
     num_pairs: int

@@ -17,9 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def fit_labels(features_ND: Floats, labels_NK: Floats, ridge: float) -> Floats:
-    """Fit K logistic regressions at once, cross-entropy + ridge/2 · ‖w‖²: weights [D + 1, K], the last row without a
-    ridge.
-    """
+    """Fit K logistic regressions with ridge/2 · ‖w‖² at once: weights [D + 1, K], the last row without a ridge."""
     x_ND, y_NK = torch.from_numpy(with_bias(features_ND)), torch.from_numpy(labels_NK)
     weight_DK = torch.zeros(x_ND.shape[1], y_NK.shape[1], requires_grad=True)
 

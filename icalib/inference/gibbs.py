@@ -83,9 +83,7 @@ class Conditional:
         return prior_SN + self._weights(gap_SN) @ self.problem.kernel_NN
 
     def predict(self, cross_BN: Tensor, prior_var_B: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean m* = μ* + k*ᵀα and variance v* = k** − ‖L⁻¹(s∘k*)‖² of new points' logits, [S, B] each;
-        `cross_BN` is k*.
-        """
+        """Return m* = μ* + k*ᵀα and v* = k** − ‖L⁻¹(s∘k*)‖² of new points' logits, [S, B] each; `cross_BN` is k*."""
         explained_SB = (self._whitener_SNN @ cross_BN.mT).square().sum(1)
         return mean_B + self.alpha_SN @ cross_BN.mT, (prior_var_B - explained_SB).clamp(min=1e-9)
 

@@ -29,9 +29,8 @@ Proposal = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", num_terms: int = 64) -> Tensor:
     """Draw from PG(1, c) for each element of `c`, with its shape, dtype and device; the sign of c doesn't matter.
 
-    Draws are float64 on the generator's device, so a CPU generator gives the same ones for any device. Rejected
-    elements draw again: splitting a call in two changes the draws. "exact" is Devroye's rejection sampler, "series"
-    sums `num_terms` gamma variables.
+    Draws are float64 on the generator's device: a CPU generator gives the same ones for any device. Splitting a call in
+    two changes them. "exact" is Devroye's rejection sampler, "series" sums `num_terms` gamma variables.
     """
     tilts = c.detach().to(generator.device, torch.float64).reshape(-1).abs()
     if not tilts.isfinite().all():

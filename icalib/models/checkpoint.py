@@ -37,9 +37,7 @@ class RankerConfig(Settings):
 
 
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
-    """Write a self-contained checkpoint: weights without heads of post-training, ranker.json, backbone config,
-    tokenizer.
-    """
+    """Write a self-contained checkpoint: ranker.json, weights without post-training's heads, backbone, tokenizer."""
     backbone = folder / "backbone"
     backbone.mkdir(parents=True, exist_ok=True)
     load_config(config.encoder.backbone).save_pretrained(backbone)

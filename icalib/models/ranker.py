@@ -135,9 +135,7 @@ class Ranker(Model):
         return () if self.masked_word_head is None else (self.encoder.backbone.get_input_embeddings().weight,)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Write a checkpoint that `load_ranker` reads; of a post-trained ranker, whose answer head is untrained, the
-        encoder.
-        """
+        """Write a checkpoint for `load_ranker`; of a post-trained ranker the encoder alone, for `start_weights`."""
         if len(self.task_heads):
             state = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
         save_ranker(folder, self.config, state)

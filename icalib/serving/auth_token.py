@@ -25,8 +25,7 @@ def is_loopback(host: str) -> bool:
 def read_token(path: Path | None, host: str, note: Callable[[str], None]) -> str | None:
     """Return the token that clients must send; None where none is required, on loopback.
 
-    `note` receives a warning if others can read the file. A SettingError says that it can't be read, or is needed or
-    not valid.
+    `note` receives a warning if others can read the file; a SettingError if it can't be read, is missing or not valid.
     """
     if path is None:
         if is_loopback(host):
