@@ -103,8 +103,8 @@ class Isotonic(AbstractCalibrator):
 class PriorShift(AbstractCalibrator):
     """σ(f − logit π_train + logit π_test): corrects for another number of wrong pairs for each right one in training.
 
-    π_test is the fraction of right pairs in validation; nothing is fitted to the scores (Saerens et al. 2002, Eq. 4).
-    The shift is exact for calibrated logits, which focal loss does not give: its bias is inverted first.
+    π_test is the fraction of right pairs in validation (Saerens et al. 2002, Eq. 4). The shift is exact for calibrated
+    logits: the bias of a focal loss is inverted first.
     """
 
     class Config(AbstractCalibrator.Config):

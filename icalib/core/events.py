@@ -1,7 +1,4 @@
-"""What happens in a run, as one stream of events: whoever computes calls one `emit`, whoever shows or records listens.
-
-Consumers: the terminal, TensorBoard, a sweep's pruner, and `events.jsonl` in the run folder.
-"""
+"""What happens in a run, as one stream of events: what computes calls one `emit`, what shows or records listens."""
 
 from __future__ import annotations
 

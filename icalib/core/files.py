@@ -75,10 +75,7 @@ def _explained(path: Path) -> Generator[None, None, None]:
 
 
 def system_error(error: BaseException | None) -> int | None:
-    """Return the number of the operating system's error behind an exception; None if there is none.
-
-    Libraries in Rust have it in their text, and torch raises an error of its own while it handles the system's.
-    """
+    """Return the number of the operating system's error behind an exception, also in Rust's texts; None without one."""
     while error is not None and not isinstance(error, IcalibError):
         found = _RUST_ERROR.search(str(error))
         if isinstance(error, OSError) or found:
@@ -150,7 +147,7 @@ def _parsed(path: str | Path) -> Any:
 
 
 _digests: dict[tuple[int, int, int, int], str] = {}
-_SETTLED_S = 2.0
+_SETTLED_S = 2.0  # another write within the clock's resolution would leave size and time as they are
 
 
 def is_file(path: Path) -> bool:
@@ -162,11 +159,7 @@ def is_file(path: Path) -> bool:
 
 
 def file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes, read in blocks, once in a process.
-
-    A file is known by inode, size and modification time. One that was written a moment ago is read again the next
-    time, since another write within the clock's resolution would leave these as they are.
-    """
+    """Return the SHA-256 of a file's bytes, read once in a process: known by inode, size and modification time."""
     with Path(path).open("rb") as file:
         facts = os.fstat(file.fileno())
         key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)

@@ -1,10 +1,8 @@
 """The stage cache: a stage whose inputs are the same is computed once.
 
-`stage.json` has size and digest of each of a stage's files. They are compared whenever the stage is reused; one that
-was damaged meanwhile is computed again.
-
-In an object store (see `icalib.core.storage`) locks reach one machine only: two machines may compute the same stage.
-That wastes time but does no damage, since a finished stage is left alone and the same job gives the same files.
+`stage.json` has size and digest of each file; a stage with a damaged one is computed again. In an object store locks
+reach one machine only, and two may compute the same stage: the first to finish is kept, and the same job gives the same
+files.
 """
 
 from __future__ import annotations
@@ -137,10 +135,7 @@ class StageCache:
         return Stage(name, digest, folder, False, seconds)
 
     def _seconds_of_whole(self, name: StageName, folder: Path) -> float | None:
-        """Return what a finished stage cost; None if there is none, or a damaged one, which is removed.
-
-        Files that were added are removed, since shards are read by pattern.
-        """
+        """Return what a finished stage cost, or None; remove a damaged one, and what was added to a whole one."""
         path = folder / _DONE
         if not path.is_file():
             _bring(folder)

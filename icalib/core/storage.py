@@ -45,10 +45,7 @@ _TRANSFERS = 8  # at a time
 
 
 def local_path(location: str | Path) -> Path:
-    """Return the local path of a location: in the mirror for an object store's URI, itself for a path.
-
-    A SettingError says that the URI has a query, a password, or parts such as `..`.
-    """
+    """Return the local path of a location, in the mirror for a URI; a SettingError for a query, a password or `..`."""
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
     match = _URI.fullmatch(location.rstrip("/"))

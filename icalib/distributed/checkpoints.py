@@ -1,7 +1,4 @@
-"""Where a training's workers keep the checkpoints that it resumes from: in the folder `RESUME` of its own.
-
-Ray Train keeps those of its workers. A worker that is alone keeps its own, from which Ray Train's workers can resume.
-"""
+"""Where a training's workers keep the checkpoints that it resumes from: its folder `RESUME`, by Ray Train or alone."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def _loop_config(job: TrainingJob, folder: Path, resources: Resources) -> dict[s
 def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train; after the loss of workers or nodes, resume from the last checkpoint with those that are left.
 
-    ZeRO's shards need as many workers as saved them. Ray Train's own retries would also repeat what only the user can
-    fix, and never use fewer workers.
+    Ray Train's retries would repeat what only the user can fix, and never use fewer workers. ZeRO's shards need as
+    many.
     """
     from ray.exceptions import RayError
     from ray.train import ControllerError, TrainingFailedError

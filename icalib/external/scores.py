@@ -56,7 +56,6 @@ class Labelled(Scored):
     query: str = Field(min_length=1)
     candidate: str = Field(min_length=1)
     label: Annotated[Literal[0, 1], BeforeValidator(lambda value: _LABELS.get(str(value).lower(), value))]
-    """1 right, 0 wrong."""
 
 
 def read_labelled(path: Path, columns: Columns) -> PoolScores:

@@ -243,10 +243,7 @@ def load_ranker(folder: Path) -> Ranker:
 
 
 def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -> Ranker:
-    """Load a ranker to score with under autocast, in evaluation mode.
-
-    In bf16 it holds the backbone's linear weights as bfloat16, which autocast would make of them in every pass.
-    """
+    """Load a ranker to score with under autocast, in evaluation mode and with linear weights in its precision."""
     ranker = load_ranker(folder).to(device).eval()
     round_linear_layers(ranker.encoder, precision, device)
     return ranker

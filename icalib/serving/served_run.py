@@ -118,8 +118,7 @@ class QuestionScorer:
 class Batcher:
     """Scores pools of concurrent callers in a thread; those that arrive meanwhile form the next batch.
 
-    Ray's `serve.batch` closes its batches before the thread is free: with 32 clients that ask independently, it
-    reached a quarter to a half of this throughput.
+    Ray's `serve.batch` closes its batches before the thread is free, and reached half of this throughput at most.
     """
 
     def __init__(self, score: Callable[[Sequence[Pool]], Sequence[pa.Table]], max_size: int) -> None:
