@@ -45,8 +45,7 @@ def _prepare(source: Path, folder: str, limit: int) -> float:
 
 def _save_small_ranker(checkpoint: Path) -> None:
     from icalib.encoders.transformer import TransformerEncoder
-    from icalib.models.checkpoint import save_ranker
-    from icalib.models.config import RankerConfig
+    from icalib.models.checkpoint import RankerConfig, save_ranker
     from icalib.models.ranker import Ranker
 
     config = RankerConfig(encoder=TransformerEncoder.Config(num_layers=1))

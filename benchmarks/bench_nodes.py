@@ -27,8 +27,7 @@ MEMORY = 100 * 2**20
 
 def main() -> None:
     """Score in turn on clusters of one node and of two."""
-    from icalib.models.checkpoint import save_ranker
-    from icalib.models.config import RankerConfig
+    from icalib.models.checkpoint import RankerConfig, save_ranker
     from icalib.models.ranker import Ranker
     from icalib.uncertainty.estimator import MCDropout
 

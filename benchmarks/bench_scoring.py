@@ -27,8 +27,7 @@ from common import (
 
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_path
-from icalib.models.checkpoint import save_ranker
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.precision import Precision, resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.parts.job import ColumnJob

@@ -86,9 +86,8 @@ def _serve(name: str, run: Path, ready: Any) -> None:
     import uvicorn
 
     from icalib.serving.application import create_app
-    from icalib.serving.batching import Batcher
     from icalib.serving.limits import Limits
-    from icalib.serving.served_run import QuestionScorer, ServedRun
+    from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
     torch.set_num_threads(num_cores())
     if name == "icalib":

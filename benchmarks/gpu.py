@@ -32,8 +32,7 @@ from icalib.data.selection import Selection
 from icalib.data.simulate import simulate
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.models.checkpoint import save_ranker
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker
 from icalib.parts.job import ColumnJob
 from icalib.pipeline.resources import Resources

@@ -19,8 +19,7 @@ from icalib.core.files import read_json
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_path
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.models.checkpoint import save_ranker
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.precision import Precision
 from icalib.training.answers import TrainJob
 from icalib.training.local_engine import LocalEngine

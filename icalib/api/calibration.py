@@ -12,8 +12,8 @@ from icalib.core.errors import SettingError
 from icalib.core.storage import local_path, location, pull, push
 
 if TYPE_CHECKING:
-    from icalib.external.apply import Applied
     from icalib.external.calibrator import Calibrator
+    from icalib.external.scores import Applied
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +55,7 @@ def calibrate(
     from icalib.core.component import validated
     from icalib.core.temporary import is_unused
     from icalib.external.calibrator import CALIBRATOR_FILE
-    from icalib.external.fit import calibrate as fit
+    from icalib.external.calibrator import calibrate as fit
     from icalib.external.scores import Columns, read_labelled
 
     folder, path = local_path(out), local_path(scores)
@@ -82,9 +82,9 @@ def apply(
     is a file of the same format. A DataError says that the scores can't be read, or are not on the calibrator's scale.
     """
     from icalib.core.component import validated
-    from icalib.external.apply import apply as write
     from icalib.external.calibrator import Calibrator
     from icalib.external.scores import Columns
+    from icalib.external.scores import apply as write
 
     folder, source, path = map(local_path, (calibrator, scores, out))
     names = validated(Columns, dict(columns or {}))

@@ -1,7 +1,6 @@
 """Calibrators: fit a map from scores to probabilities on validation pairs.
 
-The validation pairs must be drawn like the test pairs (same number of candidates, same negative sampler): calibrators
-assume that the fraction of right pairs is the same.
+These must be drawn like the test pairs: calibrators assume that the fraction of right pairs is the same.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from typing import Any, final
 
 import numpy as np
 from pydantic import Field
-from scipy.special import logit
+from scipy.special import expit, logit
 from typing_extensions import override
 
-from icalib.calibration.affine_fit import fit_affine
 from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import DataError, SettingError
@@ -22,13 +20,11 @@ from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.pairs import FloatArray, IntArray
 
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
+_LARGEST_LOG_SLOPE = 15.0
 
 
 class AbstractCalibrator(Component):
-    """Base of calibrators, which fit a map from a model's logits to probabilities.
-
-    Subclasses implement `_fit`.
-    """
+    """Base of calibrators, which fit a map from a model's logits to probabilities; subclasses implement `_fit`."""
 
     class Config(ComponentConfig):
         """Base of calibrators' settings."""
@@ -37,16 +33,9 @@ class AbstractCalibrator(Component):
         self.config = config
 
     def fit(self, logit_N: FloatArray, label_N: IntArray, *, train_prior: float | None = None) -> FittedMap:
-        """Fit on validation pairs.
+        """Fit on logits and labels (1 right, 0 wrong) of N validation pairs; `train_prior` is for `PriorShift` alone.
 
-        Args:
-            logit_N: [N], any score for `Platt` and `Isotonic`, logits of mean probabilities for the others.
-            label_N: [N], 1 right, 0 wrong.
-            train_prior: fraction of right pairs in training; only `PriorShift` uses it.
-
-        Raises:
-            DataError: all pairs have the same label, or a score is not finite.
-            SettingError: `PriorShift` lacks a `train_prior` between 0 and 1.
+        A DataError says that all pairs have the same label or a score is not finite.
         """
         num_right, num_pairs = int(label_N.sum()), len(label_N)
         if not 0 < num_right < num_pairs or not np.isfinite(logit_N).all():
@@ -114,8 +103,8 @@ class Isotonic(AbstractCalibrator):
 class PriorShift(AbstractCalibrator):
     """σ(f − logit π_train + logit π_test): corrects for another number of wrong pairs for each right one in training.
 
-    π_test is the fraction of right pairs in validation; nothing is fitted to the scores (Saerens et al. 2002, Eq. 4).
-    The shift is exact for calibrated logits, which focal loss does not give: its bias is inverted first.
+    π_test is the fraction of right pairs in validation (Saerens et al. 2002, Eq. 4). The shift is exact for calibrated
+    logits: the bias of a focal loss is inverted first.
     """
 
     class Config(AbstractCalibrator.Config):
@@ -151,3 +140,38 @@ class FocalInverse(AbstractCalibrator):
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> FocalInverseMap:
         return FocalInverseMap(gamma=self.config.gamma)
+
+
+def smoothed_targets(label_N: IntArray) -> FloatArray:
+    """Return Platt's targets of right and wrong pairs, with which separable labels have a finite best fit; [N]."""
+    is_right = label_N == 1
+    right, wrong = int(is_right.sum()), int((~is_right).sum())
+    return np.where(is_right, (right + 1) / (right + 2), 1 / (wrong + 2))
+
+
+def fit_affine(logit_N: FloatArray, label_N: IntArray) -> AffineMap:
+    """Fit σ(a f + b), a > 0, with smoothed targets (Platt 1999) to scores and labels [N] by the smallest mean NLL."""
+    from scipy.optimize import minimize  # slow to import, and predictions don't fit
+
+    target_N = smoothed_targets(label_N)
+    # standardised, so that one start and one tolerance suit the scores of every model
+    mean, scale = float(logit_N.mean()), float(logit_N.std()) or 1.0
+    f_N = (logit_N - mean) / scale
+
+    def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
+        slope, offset = math.exp(parameters[0]), parameters[1]
+        z_N = slope * f_N + offset
+        residual_N = (expit(z_N) - target_N) / len(z_N)
+        nll = float((np.logaddexp(0, z_N) - target_N * z_N).mean())
+        return nll, np.array([slope * (residual_N @ f_N), residual_N.sum()])
+
+    best = minimize(
+        nll_and_gradient,
+        np.array([0.0, logit(target_N.mean())]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-_LARGEST_LOG_SLOPE, _LARGEST_LOG_SLOPE), (None, None)],
+        options={"ftol": 1e-15, "gtol": 1e-9},
+    )
+    slope = math.exp(best.x[0]) / scale
+    return AffineMap(slope=slope, offset=float(best.x[1]) - slope * mean)

@@ -6,11 +6,10 @@ but isotonic ones have flat pieces: candidates are ranked by the model's logits,
 
 from __future__ import annotations
 
-import itertools
-from typing import Annotated, Literal, Self, final
+from typing import Annotated, Literal, final
 
 import numpy as np
-from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveFloat
 from scipy.special import expit, logit
 from typing_extensions import override
 
@@ -33,10 +32,8 @@ class AffineMap(FittedMap):
     """σ(a f + b): temperature scaling has b = 0, a prior shift a = 1."""
 
     kind: Literal["affine"] = "affine"
-    slope: Annotated[PositiveFloat, FiniteFloat]
-    """a"""
-    offset: FiniteFloat
-    """b"""
+    slope: Annotated[PositiveFloat, FiniteFloat]  # a
+    offset: FiniteFloat  # b
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:
@@ -48,20 +45,8 @@ class IsotonicMap(FittedMap):
     """A piecewise linear map, constant outside its knots."""
 
     kind: Literal["isotonic"] = "isotonic"
-    logits: tuple[FiniteFloat, ...] = Field(min_length=1)
-    """Logits of the knots, ascending."""
-    probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]
-    """Probabilities at the knots, non-decreasing."""
-
-    @model_validator(mode="after")
-    def _ascends(self) -> Self:
-        strictly = all(low < high for low, high in itertools.pairwise(self.logits))
-        if len(self.logits) != len(self.probs) or not strictly or list(self.probs) != sorted(self.probs):
-            raise ValueError(
-                f"{len(self.logits)} logits and {len(self.probs)} probabilities are not a valid isotonic map: "
-                "both must ascend and have the same length"
-            )
-        return self
+    logits: tuple[FiniteFloat, ...] = Field(min_length=1)  # logits of the knots, ascending
+    probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # probabilities at the knots, non-decreasing
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:
@@ -74,10 +59,8 @@ class FocalInverseMap(FittedMap):
     shift by `offset`."""
 
     kind: Literal["focal-inverse"] = "focal-inverse"
-    gamma: Annotated[NonNegativeFloat, FiniteFloat]
-    """γ of the loss; 0 gives σ."""
-    offset: FiniteFloat = 0.0
-    """Added to the logit of that probability."""
+    gamma: Annotated[NonNegativeFloat, FiniteFloat]  # γ of the loss; 0 gives σ
+    offset: FiniteFloat = 0.0  # added to the logit of that probability
 
     @override
     def apply(self, logit_N: FloatArray) -> FloatArray:
@@ -100,8 +83,8 @@ def prob_logit(prob: FloatArray) -> FloatArray:
 def pair_logit(prob: FloatArray, logit: FloatArray) -> FloatArray:
     """Return the logits of pairs' mean probabilities, which calibrators map and, with a variance, rank by; [N].
 
-    Where σ of the mean logit is the mean probability, up to rounding, that is the mean logit: near 0 and 1 it has
-    digits that the probability has lost. Elsewhere, e.g. with a mean over samples, it is `prob_logit`.
+    Where σ of the mean logit is the mean probability, up to rounding, that is the mean logit, whose digits near 0 and 1
+    the probability has lost; elsewhere `prob_logit`.
     """
     same = np.isclose(expit(logit), prob, rtol=1e-12, atol=_ROUNDING)
     return np.where(same, logit, prob_logit(prob))

@@ -21,10 +21,10 @@ from icalib.core.errors import DataError
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.metrics.pairs import FloatArray, IntArray
 
-MIN_POOLS = 5
-"""Minimum number of validation pools with a right candidate, and of those without."""
-FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")
-"""Names of the columns of `pool_features`."""
+MIN_POOLS = 5  # minimum number of validation pools with a right candidate, and of those without
+FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")  # columns of `pool_features`
+_ONE_EACH = Field(min_length=len(FEATURES), max_length=len(FEATURES))
+Statistics = Annotated[tuple[FiniteFloat, ...], _ONE_EACH]
 
 
 def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
@@ -32,11 +32,7 @@ def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
 
     max: f₁. margin: f₁ − f₂. std: their standard deviation. level: the mean of all but the first. entropy: that of the
     softmax over the pool, divided by ln C. log_sum_exp: ln Σ eᶠ − ln C. With a single candidate, margin, std and
-    entropy are 0 and the level is f₁.
-
-    Args:
-        logit_N: the pools' logits, one pool after the other.
-        offsets: [B + 1]; pool b's logits are `offsets[b]:offsets[b + 1]`.
+    entropy are 0 and the level is f₁. Pool b's logits are `offsets[b]:offsets[b + 1]`.
     """
     sizes = np.diff(offsets)
     pool = np.repeat(np.arange(len(sizes)), sizes)
@@ -56,29 +52,14 @@ def pool_features(logit_N: FloatArray, offsets: IntArray) -> FloatArray:
 
 
 class NoneOfThese(Settings):
-    """A fitted p_none; plain numbers that are saved as JSON.
+    """A fitted p_none; plain numbers that are saved as JSON."""
 
-    Example:
-        >>> logit, offsets = np.array([4.0, -3.0, -3.5, -2.0, -2.5, -3.0]), np.array([0, 3, 6])
-        >>> fitted = fit_none_of_these(np.tile(logit, 9), np.arange(19) * 3, np.tile([True, False], 9))
-        >>> fitted.p_none(logit, offsets).round(2).tolist()
-        [0.03, 0.97]
-    """
-
-    means: tuple[FiniteFloat, ...] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
-    """Mean of each statistic on the validation pools."""
-    scales: tuple[Annotated[PositiveFloat, FiniteFloat], ...] = Field(
-        min_length=len(FEATURES), max_length=len(FEATURES)
-    )
-    """Its standard deviation on them."""
-    weights: tuple[FiniteFloat, ...] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
-    """Its weight in the logit of p_none, after standardisation."""
-    offset: FiniteFloat
-    """Logit of p_none where all statistics are average."""
-    num_answerable: int = Field(ge=1)
-    """Validation pools with a right candidate."""
-    num_unanswerable: int = Field(ge=1)
-    """Validation pools without one."""
+    means: Statistics  # of each statistic on the validation pools
+    scales: Annotated[tuple[Annotated[PositiveFloat, FiniteFloat], ...], _ONE_EACH]  # its standard deviation on them
+    weights: Statistics  # its weight in the logit of p_none, after standardisation
+    offset: FiniteFloat  # logit of p_none where all statistics are average
+    num_answerable: int = Field(ge=1)  # validation pools with a right candidate
+    num_unanswerable: int = Field(ge=1)  # validation pools without one
 
     def p_none(self, logit_N: FloatArray, offsets: IntArray) -> FloatArray:
         """Return the probability that no candidate is right, [B]; arguments as for `pool_features`."""
@@ -87,15 +68,9 @@ class NoneOfThese(Settings):
 
 
 def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.NDArray[np.bool_]) -> NoneOfThese:
-    """Fit p_none by logistic regression with the penalty ½‖w‖² on standardised statistics.
+    """Fit p_none by logistic regression with the penalty ½‖w‖² on standardised statistics of B validation pools.
 
-    Its mean on the pools that it is fitted on is their fraction without a right candidate, so these must be drawn like
-    the pools it is used for.
-
-    Args:
-        logit_N: logits of validation pools, on the scale that later ones have.
-        offsets: [B + 1], as for `pool_features`.
-        answerable: whether each pool has a right candidate, [B].
+    These must be drawn like later pools: the mean p_none on them is their fraction without a right candidate.
     """
     num_answerable = int(answerable.sum())
     num_unanswerable = len(answerable) - num_answerable

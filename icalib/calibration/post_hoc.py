@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
-from icalib.calibration.fitted import FittedMap, pair_logit
+from icalib.calibration.fitted import pair_logit
 from icalib.core.component import short_name
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
@@ -17,25 +17,14 @@ from icalib.metrics.pairs import PoolScores
 
 POST_HOC: Mapping[str, AbstractCalibrator.Config] = MappingProxyType(
     {short_name(calibrator): calibrator.Config() for calibrator in (Temperature, Platt, Isotonic, PriorShift)}
-)
-"""The calibrators that every run is evaluated with, by short name."""
+)  # the calibrators that every run is evaluated with, by short name
 
 _METRICS = MappingProxyType({"ECE": ece, "NLL": nll, "Brier": brier})
 
 
 def post_hoc_tag(metric: str, calibrator: str) -> str:
-    """Return the name of a metric after post-hoc calibration.
-
-    Example:
-        >>> post_hoc_tag("ECE", "platt")
-        'ECE@platt'
-    """
+    """Return the name of a metric after post-hoc calibration, such as ECE@platt."""
     return f"{metric}@{calibrator}"
-
-
-def fit_on(validation: PoolScores, calibrator: AbstractCalibrator, *, train_prior: float | None) -> FittedMap:
-    """Fit a map on scored validation pools; see `AbstractCalibrator.fit` for errors."""
-    return calibrator.fit(pair_logit(validation.prob, validation.logit), validation.label, train_prior=train_prior)
 
 
 def post_hoc_metrics(
@@ -43,23 +32,19 @@ def post_hoc_metrics(
 ) -> pa.Table:
     """Return ECE, NLL and Brier score on test after each calibrator of POST_HOC: METRIC_SCHEMA without intervals.
 
-    `validation` and `test` are PREDICTION_SCHEMA; pools of unknown label are ignored.
-
-    Args:
-        train_prior: fraction of right pairs in training; None, for an untrained model, leaves the prior
-            shift out.
-        focal_gamma: γ of the focal loss in training, which the prior shift inverts first; 0 for another loss, None,
-            for a loss that can't be inverted, leaves the prior shift out.
+    `validation` and `test` are PREDICTION_SCHEMA. The prior shift needs `train_prior`, the fraction of right pairs in
+    training, and `focal_gamma`, the loss's γ (0 for another loss); it is left out where either is None.
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
+    known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
         if isinstance(config, PriorShift.Config):
             if train_prior is None or focal_gamma is None:
                 continue
             config = PriorShift.Config(gamma=focal_gamma)
-        fitted = fit_on(known, config.build(), train_prior=train_prior)
-        prob = fitted.apply(pair_logit(scores.prob, scores.logit))
+        fitted = config.build().fit(known_logit, known.label, train_prior=train_prior)
+        prob = fitted.apply(test_logit)
         rows += [
             ("test", post_hoc_tag(metric, name), measure(prob, scores.label), math.nan, math.nan)
             for metric, measure in _METRICS.items()

@@ -14,13 +14,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.imports import binds_class, import_object, is_import_path
+from icalib.core.storage import local_path, location
 from icalib.core.text import short_repr, shortened
 
 S = TypeVar("S", bound=BaseModel)
@@ -31,6 +40,15 @@ class Settings(BaseModel):
     """Frozen settings; a key that doesn't exist is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def _local_text(value: Any) -> Any:
+    return str(local_path(value)) if isinstance(value, str | Path) else value  # as text: JSON has no paths
+
+
+Stored = Annotated[
+    Path, BeforeValidator(_local_text), PlainSerializer(location, return_type=str, when_used="json-unless-none")
+]  # A path in settings that may be in an object store; JSON has its location, which is valid on every machine
 
 
 class ComponentConfig(Settings):
@@ -115,17 +133,12 @@ def components(base: type[Component]) -> dict[str, type[Component]]:
 
 
 def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
-    """The concrete ones among `base` and its subclasses that are imported, by short name."""
     found = {short_name(base): base} if _is_concrete(base) else {}
     for subclass in base.__subclasses__():
         others = _concrete_classes(subclass)
         # a class from outside never takes the short name of one of ours
-        found |= {name: other for name, other in others.items() if name not in found or _is_ours(other)}
+        found |= {name: it for name, it in others.items() if name not in found or it.__module__.startswith("icalib.")}
     return found
-
-
-def _is_ours(owner: type[Component]) -> bool:
-    return owner.__module__.startswith("icalib.")
 
 
 def _choices(base: type[Component]) -> str:
@@ -137,10 +150,7 @@ def _is_concrete(owner: type[Component]) -> bool:
 
 
 def with_settings(settings: S, changes: Mapping[str, Any]) -> S:
-    """A copy of `settings` with some dotted settings replaced; everything is validated again, once.
-
-    A SettingError names the settings that exist, or those out of range.
-    """
+    """A copy of `settings` with dotted settings replaced, validated once; a SettingError names what is wrong."""
     nested: dict[str, Any] = {}
     # parts after wholes: a component that is replaced takes settings of its own, which the old one may lack
     for path, value in sorted(changes.items(), key=lambda change: change[0].count(".")):
@@ -157,18 +167,11 @@ def with_setting(settings: S, path: str, value: Any) -> S:
 
 def has_setting(settings: BaseModel, path: str) -> bool:
     """Whether there is a setting at a dotted path."""
-    try:
-        _check_path(settings, path)
-    except SettingError:
-        return False
-    return True
+    return path in _paths(settings)
 
 
 def full_path(settings: BaseModel, path: str) -> str:
-    """`path` from the top, where its first name is that of a setting further down: regime.generator for generator.
-
-    It is returned as it is if there is none; a SettingError if several settings have that name.
-    """
+    """`path` from the top, where its first name is that of a setting further down: regime.generator for generator."""
     first, dot, rest = path.partition(".")
     if first in type(settings).model_fields:
         return path
@@ -261,7 +264,6 @@ def validated(settings_class: type[S], values: Any) -> S:
 
 
 def _described(problem: Any) -> str:
-    """Describe what is wrong with one setting, or with several together, whose message says what was found."""
     together = problem["type"] == "value_error" and isinstance(problem["input"], Mapping)
     found = "" if together else f", found {short_repr(problem['input'])}"
     where = f"{shortened('.'.join(map(str, problem['loc'])))}: " if problem["loc"] else ""

@@ -1,8 +1,4 @@
-"""The files of a finished folder: names, sizes and digests, by which later damage is noticed.
-
-Whoever finishes a folder records them, and whoever uses it compares. A file is read whole for that, but only once in
-a process: `file_digest` remembers files by inode, size and modification time.
-"""
+"""The files of a finished folder: names, sizes and digests, by which later damage is noticed."""
 
 from __future__ import annotations
 
@@ -31,10 +27,9 @@ def facts_of(path: Path) -> dict[str, Any]:
 def damages(
     folder: Path, recorded: Contents, *, cure: str = "", leave_out: Collection[str] = ()
 ) -> Iterator[DamagedFileError]:
-    """Yield an error with the `cure` for each file of a folder that is missing or not as it was recorded.
+    """Yield an error with the `cure` for each file, outside of `leave_out`, that is missing or not as it was recorded.
 
-    In the mirror of an object store such a file is first downloaded again. Names in `leave_out` are not compared. A
-    ValueError says that what was recorded names a file outside of the folder: someone else may have written it.
+    In the mirror of an object store it is first downloaded again. A ValueError says that a name leaves the folder.
     """
     for name, facts in sorted(recorded.items()):
         path = folder / name

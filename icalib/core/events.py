@@ -1,7 +1,4 @@
-"""What happens in a run, as one stream of events: whoever computes calls one `emit`, whoever shows or records listens.
-
-Consumers: the terminal, TensorBoard, a sweep's pruner, and `events.jsonl` in the run folder.
-"""
+"""What happens in a run, as one stream of events: what computes calls one `emit`, what shows or records listens."""
 
 from __future__ import annotations
 
@@ -33,11 +30,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class EpochFinished:
-    """Validation's points of the learning curve of a training on answers, all epochs so far.
+    """The learning curve on validation of a training on answers so far, from epoch 0, the start, on.
 
-    Emitted when the training begins (no points), after each epoch and at its end; a reused stage emits all at once. The
-    points of epoch 0 are those of the start.
-    A consumer may raise `Abandoned` to end the training.
+    Emitted at the start, after each epoch and at the end; a consumer may raise `Abandoned` to end the training.
     """
 
     stage: str

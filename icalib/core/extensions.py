@@ -17,19 +17,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Extensions(Generic[T]):
-    """The known components of one kind, by name.
-
-    Args:
-        kind: the class that every component is an instance of.
-        setting: the option or setting that takes a name, for messages.
-        group: the entry-point group in which other packages register theirs.
-        builtin: import path (`module:name`) of each of icalib's own; an entry point cannot replace one of them.
-    """
+    """The known components of one kind, by name."""
 
     kind: type[T]
-    setting: str
-    group: str
-    builtin: Mapping[str, str]
+    setting: str  # that takes a name, for messages
+    group: str  # of entry points, in which other packages register theirs
+    builtin: Mapping[str, str]  # import path (`module:name`) of icalib's own, which no entry point replaces
 
     def names(self) -> Iterator[str]:
         """Yield the names of all components, icalib's own first."""

@@ -19,16 +19,14 @@ from icalib.core.temporary import remove_abandoned, remove_path, temporary_besid
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
-FOLDER_NAME = r"^\w[\w.-]*$"
-"""Pattern of the folder names that users may choose: no paths, and nothing hidden."""
+FOLDER_NAME = r"^\w[\w.-]*$"  # pattern of the folder names that users may choose: no paths, and nothing hidden
 
 
 @contextmanager
 def whole_file(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
-    What killed processes were writing to the same folder is removed first. A StorageError says that the disk is full or
-    can't be written, or that the path has no file name.
+    What killed processes left there is removed first. A StorageError says that the disk is full or can't be written.
     """
     path = Path(path)
     if not path.name:
@@ -46,10 +44,7 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
 
 @contextmanager
 def whole_folder(path: str | Path) -> Generator[Path, None, None]:
-    """Yield a temporary folder beside `path` that is renamed to it if the block succeeds; otherwise like `whole_file`.
-
-    A SettingError says that `path` is a file, or a folder that isn't empty.
-    """
+    """Yield a temporary folder like `whole_file`; a SettingError if `path` is a file, or a folder that isn't empty."""
     check_empty(Path(path))
     with whole_file(path) as temporary:
         temporary.mkdir()
@@ -67,7 +62,6 @@ def check_empty(path: Path) -> None:
 
 @contextmanager
 def _explained(path: Path) -> Generator[None, None, None]:
-    """Replace the errors of a disk that can't be written by a `StorageError`."""
     try:
         yield
     except Exception as error:
@@ -81,14 +75,7 @@ def _explained(path: Path) -> Generator[None, None, None]:
 
 
 def system_error(error: BaseException | None) -> int | None:
-    """Return the number of the operating system's error behind an exception; None if there is none.
-
-    Libraries in Rust have it in their text, and torch raises an error of its own while it handles the system's.
-
-    Example:
-        >>> system_error(RuntimeError("I/O error: No space left on device (os error 28)"))
-        28
-    """
+    """Return the number of the operating system's error behind an exception, also in Rust's texts; None without one."""
     while error is not None and not isinstance(error, IcalibError):
         found = _RUST_ERROR.search(str(error))
         if isinstance(error, OSError) or found:
@@ -160,7 +147,7 @@ def _parsed(path: str | Path) -> Any:
 
 
 _digests: dict[tuple[int, int, int, int], str] = {}
-_SETTLED_S = 2.0
+_SETTLED_S = 2.0  # another write within the clock's resolution would leave size and time as they are
 
 
 def is_file(path: Path) -> bool:
@@ -172,11 +159,7 @@ def is_file(path: Path) -> bool:
 
 
 def file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes, read in blocks, once in a process.
-
-    A file is known by inode, size and modification time. One that was written a moment ago is read again the next
-    time, since another write within the clock's resolution would leave these as they are.
-    """
+    """Return the SHA-256 of a file's bytes, read once in a process: known by inode, size and modification time."""
     with Path(path).open("rb") as file:
         facts = os.fstat(file.fileno())
         key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)

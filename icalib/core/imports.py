@@ -50,10 +50,7 @@ def import_object(module_name: str, name: str, what: str) -> Any:
 
 
 def binds_class(path: str, name: str) -> bool:
-    """Whether the source of a module defines or imports a class of a name; nothing of the module is run.
-
-    True where this can't be known: the module has been imported already, or has no source.
-    """
+    """Whether a module's source defines or imports a class, without running it; True where this can't be known."""
     source = None if path in sys.modules else _source(path)
     if source is None:
         return True

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, final
 
 from pydantic import BaseModel
 
-from icalib.core.component import ComponentConfig, Settings
+from icalib.core.component import ComponentConfig, Settings, Stored
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit
 from icalib.core.files import content_digest
-from icalib.core.paths import Stored
 from icalib.core.storage import pull
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Job(Settings):
         return _artifacts(self)
 
     def pull(self) -> None:
-        """Copy what the job reads to this machine, where it is kept in an object store."""
+        """Copy what the job reads from an object store to this machine."""
         for artifact in self.artifacts():
             pull(artifact.path)
 
@@ -95,14 +94,12 @@ class LocalJob(Job):
 class ShardedJob(Job):
     """A job that is cut into shards, which any process can compute; each leaves one file, whole or not at all.
 
-    A shard's result depends on the job and the shard alone: not on which process computed it, nor on how many there
-    are.
+    A shard's result depends on the job and the shard alone.
     """
 
     verb: ClassVar[str]
     """What is done to a shard, for messages, e.g. "scoring"."""
-    memory_advice: ClassVar[str] = ""
-    """What a user can do when a shard does not fit into memory."""
+    memory_advice: ClassVar[str] = ""  # what a user can do when a shard does not fit into memory
 
     @property
     def uses_models(self) -> bool:

@@ -79,8 +79,7 @@ class JobFile(Settings):
 def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
     """Read a YAML job file, or raise a SettingError.
 
-    `changes` are values by dotted key that replace or add to the file's, e.g. {"options.data": "/shared/pools"}; what
-    follows `options.set.` is one key, dots and all.
+    `changes` replace or add values by dotted key, such as options.data; after `options.set.` the rest is one key.
     """
     try:
         values = read_mapping(path)
@@ -109,7 +108,7 @@ JobState: TypeAlias = Literal["pending", "running", "succeeded", "failed", "stop
 class ClusterJob:
     """A submitted job; times are Unix times in seconds, `ended` and `exit_code` are None while it runs.
 
-    `work` is the digest of what it computes, empty for a job that icalib did not submit; `message` explains the state.
+    `work` is the digest of what it computes, empty if icalib did not submit it; `message` explains the state.
     """
 
     id: str

@@ -14,10 +14,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class FileLock:
-    """A lock on a small file beside what it guards, or on a folder itself.
-
-    The lock ends with the process that holds it, even a killed one; the locked file stays.
-    """
+    """A lock on a file beside what it guards, or on a folder; it ends with its process, even a killed one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -27,7 +27,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,28 +47,11 @@ from icalib.core.yaml_text import read_mapping
 RUN_VERSION = 3
 
 _FILES = "files.json"
-_RESULT: Mapping[str, Any] = {"method": str, "data": str, "labelled": int | float, "seed": int}
-_STAGE: Mapping[str, Any] = {"name": str, "digest": str, "reused": bool, "seconds": int | float}
 _NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
 _RERUN = (
     "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
     f"changed that file on purpose, remove {_FILES}."
 )
-
-
-def _check_types(path: Path, found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Refuse values of other types, which whoever removed files.json may have written."""
-    for name, kind in kinds.items():
-        if not isinstance(found[name], kind):
-            raise DamagedFileError(path, f"has {found[name]!r:.40} as `{name}`")
-
-
-def _check_metrics(path: Path, metrics: Any) -> None:
-    with reading(path):
-        for name, value in metrics.items():
-            if not isinstance(value, int | float | None):
-                raise DamagedFileError(path, f"has {value!r:.40} as `{name}`")
-            float(value or 0)  # whole numbers may be too large for one
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -153,13 +136,8 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The object that `--json` prints; a DamagedFileError if it can't be read or has values of other types."""
-        path = self.path / "result.json"
-        found = read_json(path)
-        _check_types(path, found, {name: kind for name, kind in _RESULT.items() if name in found})
-        for split in {"validation", "test"} & found.keys():
-            _check_metrics(path, found[split])
-        return found
+        """The object that `--json` prints, or a DamagedFileError."""
+        return read_json(self.path / "result.json")
 
     @property
     def context_turns(self) -> int:
@@ -170,19 +148,14 @@ class RunFolder:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """The stages so far, in order: name, digest, reused, seconds, path; errors are those of `result`."""
-        path = self.path / "stages.json"
-        stages = read_json_list(path) if path.is_file() else []
-        for stage in stages:
-            _check_types(path, stage, _STAGE)
-        return stages
+        """The stages so far, in order: name, digest, reused, seconds, path."""
+        return self._list("stages.json")
 
     @property
     def members(self) -> list[tuple[Path, dict[str, Any]]]:
         """Checkpoint and estimator of each member whose predictions are averaged; none for untrained methods."""
-        path = self.path / "members.json"
-        members = read_json_list(path) if path.is_file() else []
-        with reading(path):
+        with reading(self.path / "members.json"):
+            members = self._list("members.json")
             return [(self.path / member["checkpoint"], member["estimator"]) for member in members]
 
     @property
@@ -220,18 +193,18 @@ class RunFolder:
     @property
     def parts(self) -> list[dict[str, Any]]:
         """The fitted sum of each member, as parts.json has it; none for untrained methods."""
-        path = self.path / "parts.json"
+        return self._list("parts.json")
+
+    def _list(self, name: str) -> list[dict[str, Any]]:
+        path = self.path / name
         return read_json_list(path) if path.is_file() else []
 
     @property
     def kept_initial_weights(self) -> bool:
         """Whether the last training, of every member, ended with the weights with which it began (epoch 0)."""
-        epochs = self._chosen().get("epochs", ())
-        return bool(epochs) and all(epoch == 0 for epoch in epochs)
-
-    def _chosen(self) -> dict[str, Any]:
         path = self.path / "chosen.json"
-        return read_json(path) if path.is_file() else {}
+        epochs = read_json(path).get("epochs", ()) if path.is_file() else ()
+        return bool(epochs) and all(epoch == 0 for epoch in epochs)
 
     def metrics(self) -> pa.Table:
         """Return METRIC_SCHEMA."""

@@ -68,27 +68,18 @@ class RoundSummary(BaseModel):
     num_pairs_selected: int
     num_pools_by_rule: dict[str, int]
     share_with_intents: float
-    pool_accuracy: float | None
-    """Fraction of selected pools whose pseudo-positive is the right candidate."""
+    pool_accuracy: float | None  # fraction of selected pools whose pseudo-positive is the right candidate
     pair_accuracy: float | None
-    base_accuracy: float | None
-    """R@1 of the same scores over all unlabelled pools: the accuracy of selecting every pool."""
-    confusion: dict[str, int]
-    """Pairs: true_positive, false_positive, true_negative, false_negative (empty without gold)."""
+    base_accuracy: float | None  # R@1 of the same scores over all pools: the accuracy of selecting every pool
+    confusion: dict[str, int]  # pairs: true_positive, false_positive, true_negative, false_negative; or nothing
     gain_histogram_edges: list[float]
     gain_histogram_counts: list[int]
-    num_pools_with_intents: int | None = None
-    """Number of scored pools for which any intent was predicted; None if intents weren't."""
-    information_reliability: float | None = None
-    """Split-half reliability of g over the passes of the plain view; None without passes."""
-    gain_reliability: float | None = None
-    """Split-half reliability of Δ in pools with intents."""
-    thresholds: dict[str, float] = {}
-    """The rule's thresholds as absolute values."""
-    validation_pools_selected: int | None = None
-    """Number of validation pools that the rule selects; None unless its thresholds are precisions on them."""
-    validation_accuracy: float | None = None
-    """Fraction of these whose pseudo-positive is the right candidate."""
+    num_pools_with_intents: int | None = None  # scored pools with any predicted intent; None if none are predicted
+    information_reliability: float | None = None  # split-half reliability of g in the plain view; None without passes
+    gain_reliability: float | None = None  # split-half reliability of Δ in pools with intents
+    thresholds: dict[str, float] = {}  # the rule's thresholds as absolute values
+    validation_pools_selected: int | None = None  # by a rule whose thresholds are precisions on them, else None
+    validation_accuracy: float | None = None  # fraction of these whose pseudo-positive is the right candidate
 
     @property
     def num_pairs_with_intents(self) -> int:

@@ -1,10 +1,8 @@
 """The stage cache: a stage whose inputs are the same is computed once.
 
-`stage.json` has size and digest of each of a stage's files. They are compared whenever the stage is reused; one that
-was damaged meanwhile is computed again.
-
-In an object store (see `icalib.core.storage`) locks reach one machine only: two machines may compute the same stage.
-That wastes time but does no damage, since a finished stage is left alone and the same job gives the same files.
+`stage.json` has size and digest of each file; a stage with a damaged one is computed again. In an object store locks
+reach one machine only, and two may compute the same stage: the first to finish is kept, and the same job gives the same
+files.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ _LOCKS = ".locks"
 class StageName:
     """What a run calls a stage: `student` in group `round-2` is written round-2/student.
 
-    `label` says what the stage computes, and its cached folder's name begins with it; `group` is a round, an ensemble
-    member or a split; `round` is 0 outside of rounds; members of an ensemble share the label and differ by `index`.
+    `label` says what it computes, and its cached folder's name begins with it; `group` is a round, an ensemble member
+    or a split; `round` is 0 outside of rounds; members of an ensemble share the label and differ by `index`.
     """
 
     label: str
@@ -88,10 +86,7 @@ class StageCache:
         self._in_use: list[FileLock] = []
 
     def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
-        """Return the stage of a job: from the cache, or built by `build(folder)`.
-
-        The same stage may have different names in different runs; those that share it have the same label.
-        """
+        """Return the stage of a job: from the cache, or built by `build(folder)`."""
         digest = job.digest()
         folder = self.root / f"{name.label}-{digest}"
         in_use = FileLock(_lock_path(folder, "use"))  # no other process removes the stage while this cache is in use
@@ -140,10 +135,7 @@ class StageCache:
         return Stage(name, digest, folder, False, seconds)
 
     def _seconds_of_whole(self, name: StageName, folder: Path) -> float | None:
-        """Return what a finished stage cost; None if there is none, or a damaged one, which is removed.
-
-        Files that were added are removed, since shards are read by pattern.
-        """
+        """Return what a finished stage cost, or None; remove a damaged one, and what was added to a whole one."""
         path = folder / _DONE
         if not path.is_file():
             _bring(folder)
@@ -198,10 +190,7 @@ def share(folder: Path, *names: str) -> None:
 
 
 def remove_stage(folder: Path) -> bool:
-    """Remove a stage from its cache, unless a process uses it; return whether it was removed.
-
-    In an object store it is kept, since locks don't reach other machines; only this machine's copy is removed.
-    """
+    """Remove this machine's copy of a stage, unless a process uses it; return whether it was removed."""
     lock = FileLock(_lock_path(folder, "use"))
     if not lock.acquire(wait=False):
         return False

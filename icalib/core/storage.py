@@ -35,8 +35,7 @@ CACHE = "ICALIB_CACHE"
 """Environment variable: the folder that holds this machine's mirror; default ~/.cache/icalib."""
 PATIENCE = "ICALIB_STORAGE_PATIENCE"
 """Environment variable: for how many seconds an operation that fails is tried again; default 30."""
-MARKERS = ("pools.json", "stage.json", "result.json", "best.json")
-"""Files whose presence marks their folder as whole."""
+MARKERS = ("pools.json", "stage.json", "result.json", "best.json")  # whose presence marks their folder as whole
 
 _URI = re.compile(r"(?P<scheme>[a-z][a-z0-9.-]*(\+[a-z0-9.-]+)?)://(?P<authority>[^/]*)(?P<path>/.*)?", re.DOTALL)
 _NO_AUTHORITY = "_"
@@ -46,10 +45,7 @@ _TRANSFERS = 8  # at a time
 
 
 def local_path(location: str | Path) -> Path:
-    """Return the local path of a location: in the mirror for an object store's URI, itself for a path.
-
-    A SettingError says that the URI has a query, a password, or parts such as `..`.
-    """
+    """Return the local path of a location, in the mirror for a URI; a SettingError for a query, a password or `..`."""
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
     match = _URI.fullmatch(location.rstrip("/"))
@@ -79,16 +75,15 @@ def is_mirrored(path: Path) -> bool:
 
 
 def pull(path: Path, *, leave_out: str = "") -> list[Path]:
-    """Download the files of a path that are missing here or newer in the store, and return them.
+    """Download the files of a path that are missing here or newer in the store, and return them; one process at a time.
 
-    Of several processes on a machine one downloads and the others wait. Nothing happens for paths outside of a mirror,
-    or if the store has nothing there; folders named `leave_out` are left out. A StorageError says that the store failed
-    for longer than PATIENCE, or refuses.
+    Nothing happens outside of a mirror, or if the store has nothing; folders named `leave_out` are left out. A
+    StorageError says that the store failed for longer than PATIENCE, or refuses.
     """
     store = ObjectStore.of(path)
     if store is None:
         return []
-    with FileLock(_cache_root() / ".locks" / content_digest(str(path))):
+    with FileLock(_mirrors().parent / ".locks" / content_digest(str(path))):
         there = store.files(path).items()
         found = {here: facts for here, facts in there if leave_out not in here.relative_to(path).parts}
         newer = [here for here, facts in found.items() if _is_newer_there(here, facts)]
@@ -149,7 +144,7 @@ class ObjectStore:
         return cls(*_with_retries("open", path, lambda: filesystem_of(bucket)), _mirrors() / scheme / authority)
 
     def key(self, path: Path) -> str:
-        """Return the key under which the store keeps a mirrored path."""
+        """Return the key of a mirrored path in the store."""
         return "/".join([self.base, *path.relative_to(self.folder).parts])
 
     def files(self, path: Path) -> dict[Path, Any]:
@@ -192,14 +187,14 @@ class ObjectStore:
         target = self.key(temporary_beside(path)) if by_rename else key
 
         def copy() -> None:
+            if by_rename:
+                store.create_dir(key.rpartition("/")[0], recursive=True)
             _copy(str(path), None, target, store)
             if by_rename:
                 store.move(target, key)
+            _set_time(path, store.get_file_info(key))
 
-        if by_rename:
-            _with_retries("write", path, lambda: store.create_dir(key.rpartition("/")[0], recursive=True))
         _with_retries("write", path, copy)
-        _with_retries("write", path, lambda: _set_time(path, store.get_file_info(key)))
 
     def delete(self, path: Path) -> None:
         """Delete a file or folder from the store, if it exists there."""
@@ -238,7 +233,6 @@ def filesystem_of(bucket: str) -> tuple[Any, str]:
 
 
 def _with_retries(verb: str, path: Path, act: Callable[[], T]) -> T:
-    """Retry an operation with growing pauses until PATIENCE seconds have passed."""
     patience_s = float(os.environ.get(PATIENCE, "30"))
     begun = time.monotonic()
     for attempt in itertools.count():
@@ -274,7 +268,6 @@ def _is_marker(path: Path) -> bool:
 
 
 def _visible_files(path: Path) -> Sequence[Path]:
-    """Return the file itself, or a folder's files without locks and what a killed process left half-written."""
     if path.is_file():
         return [path]
     found = (file for file in path.rglob("*") if file.is_file())
@@ -285,8 +278,7 @@ def _is_newer_there(path: Path, facts: Any) -> bool:
     """Return whether the store's file replaces the one here; one that was written here since is newer."""
     if not path.is_file():
         return True
-    here, there_ns = path.stat(), _modified_ns(facts)
-    return there_ns > here.st_mtime_ns or (there_ns == here.st_mtime_ns and here.st_size != facts.size)
+    return _modified_ns(facts) >= path.stat().st_mtime_ns and not _is_same(path, facts)
 
 
 def _is_same(path: Path, facts: Any) -> bool:
@@ -304,12 +296,8 @@ def _modified_ns(facts: Any) -> int:
     return (facts.mtime_ns or 0) // 10**9 * 10**9
 
 
-def _cache_root() -> Path:
-    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "icalib").resolve()
-
-
 def _mirrors() -> Path:
-    return _cache_root() / "stores"
+    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "icalib").resolve() / "stores"
 
 
 def _mirrored_parts(path: Path) -> tuple[str, ...]:

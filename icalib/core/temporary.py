@@ -1,7 +1,6 @@
 """Names of temporary files and folders, which say whose they are, and the removal of those whose process was killed.
 
-A file is written under a temporary name and renamed. A killed process can't remove what it was writing, and no one else
-would: hidden files are left alone. So the next process that writes to the same folder does, once.
+A killed process can't remove what it was writing, so the next one that writes to the same folder does, once.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's, or not a process id
-        return True
+    except (OSError, OverflowError):
+        pass  # another user's, or not a process id
     return True
 
 

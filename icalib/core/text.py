@@ -1,17 +1,32 @@
-"""Values and texts from outside, as messages show them: short, and without control characters."""
+"""Values, texts and invalid data from outside, as messages show them: short, and without control characters."""
 
 from __future__ import annotations
 
+import json
+import re
 import reprlib
 import unicodedata
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _MAX_MESSAGE = 2000
 _MAX_VALUE = 80
+_EXPECTED = {
+    "dict_type": "a JSON object",
+    "extra_forbidden": "no field of this name",
+    "list_type": "a list",
+    "missing": "a value",
+    "string_type": "a string",
+    "string_unicode": "valid unicode",
+    "tuple_type": "a list",
+}
 
 
 def printable(text: str) -> str:
-    """Return a text that is safe to print on a terminal: control characters are escaped, line breaks and tabs kept."""
+    """Return a text with control characters escaped, except line breaks and tabs."""
     return "".join(
         character
         if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
@@ -37,3 +52,41 @@ def short_repr(value: Any) -> str:
     limits = reprlib.Repr()
     limits.maxstring = limits.maxother = limits.maxlong = _MAX_VALUE
     return shortened(limits.repr(value))
+
+
+class Problem(NamedTuple):
+    """The first thing that is wrong with a value."""
+
+    path: tuple[str, ...]  # the names of fields and the indices of list items that lead to it
+    found: str
+    expected: str
+
+
+def first_problem(error: ValidationError) -> Problem:
+    """Describe the first of an error's problems."""
+    return describe(error.errors(include_url=False)[0])
+
+
+def describe(first: Mapping[str, Any]) -> Problem:
+    """Describe one item of pydantic's `errors()`."""
+    missing = first["type"] == "missing"
+    return Problem(
+        path=tuple(map(str, first["loc"])),
+        found="it is missing" if missing else f"found {abbreviated(first['input'])}",
+        expected=_EXPECTED.get(first["type"]) or _without_subject(first["msg"]),
+    )
+
+
+def abbreviated(value: Any) -> str:
+    """Return a value as JSON for a message, at most 60 characters of it."""
+    try:
+        text = json.dumps(value, ensure_ascii=True, default=str)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a value of type {type(value).__name__}"
+    return shortened(text, 60)
+
+
+def _without_subject(text: str) -> str:
+    """Shorten "Tuple should have at least 2 items after validation, not 0" to what is expected."""
+    text = re.sub(r"^(Value error, |\w+ should (be|have) )", "", text)
+    return re.sub(r" after validation, not .*$|, unable to .*$", "", text)

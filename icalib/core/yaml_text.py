@@ -38,11 +38,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def parse_yaml(text: str) -> Any:
-    """Return a YAML document's value as JSON would have it; keys that aren't text and values without a type of JSON are
-    refused.
-
-    A ValueError says in one line what was found instead.
-    """
+    """Return a YAML document's value as JSON would have it, or raise a ValueError that says what is wrong."""
     try:
         return json.loads(json.dumps(yaml.load(text, Loader=_Loader)))
     except _ERRORS as error:

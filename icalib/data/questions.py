@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from icalib.core.errors import DataError
-from icalib.core.invalid import first_problem
+from icalib.core.text import first_problem
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.data.sources.files import read_lines
 from icalib.data.sources.records import Raw, build, parse_json, refuse_bad_bytes, unique

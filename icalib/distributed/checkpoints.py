@@ -1,7 +1,4 @@
-"""Where a training's workers keep the checkpoints that it resumes from: in the folder `RESUME` of its own.
-
-Ray Train keeps those of its workers. A worker that is alone keeps its own, from which Ray Train's workers can resume.
-"""
+"""Where a training's workers keep the checkpoints that it resumes from: its folder `RESUME`, by Ray Train or alone."""
 
 from __future__ import annotations
 
@@ -10,18 +7,15 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import final
 
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import names_in, pull, remove
 
-STATE = "loop.json"
-"""The file that is written last: a checkpoint without it is not whole."""
+STATE = "loop.json"  # the file that is written last: a checkpoint without it is not whole
 
 _OF_ONE = re.compile(r"checkpoint_\d{9}")
 
 
-@final
 class OwnCheckpoints:
     """Those of a worker that is alone, in the training's folder."""
 
@@ -53,7 +47,6 @@ class OwnCheckpoints:
         return {name for name in names_in(self._folder / RESUME) if _OF_ONE.fullmatch(name)}
 
 
-@final
 class RayCheckpoints:
     """Those of Ray Train's workers: each writes its part, and Ray merges them in the training's folder."""
 

@@ -9,7 +9,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from icalib.core.storage import local_path, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.distributed.engine import load_deepspeed
 from icalib.distributed.executor import map_shards
-from icalib.distributed.session import room_for_workers, start
+from icalib.distributed.session import Node, alive_nodes, room_for_workers, start
 from icalib.distributed.training import train
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.tiny import tiny_jobs
@@ -33,19 +32,6 @@ _ANSWER_S = 180.0  # that a node may take to answer; the first answer includes t
 _VISIBLE_S = 10.0  # after which a network file system shows other nodes' files
 _TRAINED_S = 300.0
 _PACKAGES = ("ray", "torch", "transformers", "deepspeed")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A live node, with its resources according to Ray, idle or not."""
-
-    id: str
-    name: str
-    """Its host name and the start of its id, since a machine may run several nodes."""
-    address: str
-    """The IP address at which other nodes reach it."""
-    cpus: float
-    gpus: int
 
 
 def join(address: str | None) -> Check:
@@ -65,10 +51,7 @@ def join(address: str | None) -> Check:
 
 
 def examine(runs: Path, num_workers: int, on_begin: Callable[[str], None]) -> Iterator[Check]:
-    """Check the cluster that was joined; nodes that don't answer are left out of later checks.
-
-    `on_begin` receives a description of what is checked next.
-    """
+    """Check the cluster that was joined, without nodes that don't answer; `on_begin` receives what is checked next."""
     on_begin("the machine of every node")
     nodes = alive_nodes()
     answered, refused = ask(nodes, inspect_machine)
@@ -92,24 +75,6 @@ def examine(runs: Path, num_workers: int, on_begin: Callable[[str], None]) -> It
         return
     on_begin(f"training and scoring by {num_workers} workers")
     yield from _rehearse(nodes, folder, resources)
-
-
-def alive_nodes() -> list[Node]:
-    """Return the live nodes, sorted by name."""
-    import ray
-
-    nodes = [
-        Node(
-            id=node["NodeID"],
-            name=f"{node['NodeManagerHostname']} ({node['NodeID'][:6]})",
-            address=node["NodeManagerAddress"],
-            cpus=node["Resources"].get("CPU", 0.0),
-            gpus=int(node["Resources"].get("GPU", 0)),
-        )
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    return sorted(nodes, key=lambda node: node.name)
 
 
 def ask(nodes: Sequence[Node], function: Callable[..., R], *arguments: Any) -> tuple[dict[str, R], dict[str, str]]:
@@ -219,7 +184,6 @@ def check_storage(nodes: Sequence[Node], folder: Path) -> Check:
 
 
 def _write(folder: str) -> None:
-    """Write this node's file, which is named after the node's id."""
     import ray
 
     path = local_path(folder) / f"{ray.get_runtime_context().get_node_id()}.txt"
@@ -229,7 +193,6 @@ def _write(folder: str) -> None:
 
 
 def _unreadable(folder: str, files: Sequence[str]) -> list[str]:
-    """Return the files that this node can't read as they were written."""
     local, deadline = local_path(folder), time.monotonic() + _VISIBLE_S
     while True:
         pull(local)
@@ -259,7 +222,6 @@ def check_workers(resources: Resources) -> Check:
 
 
 def _rehearse(nodes: Sequence[Node], folder: Path, resources: Resources) -> Iterator[Check]:
-    """Check that Ray Train and DeepSpeed run some updates with checkpoints on the storage, and that Ray tasks score."""
     load_deepspeed()  # before transformers imports it with its start-up output
     try:
         training, scoring = tiny_jobs(folder, resources.num_workers)

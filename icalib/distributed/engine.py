@@ -39,8 +39,7 @@ def load_deepspeed() -> Any:
 class DeepSpeedEngine:
     """The engine of one worker, whose process group torch has initialised.
 
-    bfloat16 is applied by autocast, and weights are fp32, so that heads and optimiser keep their precision in every
-    ZeRO stage.
+    Autocast applies bfloat16; weights are fp32, so that heads and optimiser keep their precision in every ZeRO stage.
     """
 
     def __init__(

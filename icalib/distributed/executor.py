@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from icalib.core.errors import IcalibError
 from icalib.core.events import Emit, Progress
@@ -17,7 +17,6 @@ from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 
 
-@final
 class RayExecutor:
     """Executor on the Ray cluster that this process has joined (see `icalib.distributed.session`)."""
 
@@ -42,10 +41,9 @@ _TASKS_PER_GPU, _MAX_SHARDS_PER_TASK = 4, 64
 
 
 def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
-    """Compute every shard of a job whose file is missing.
+    """Compute every shard of a job whose file is missing, on other processes if one dies.
 
-    A worker process that dies is replaced, and its shards are computed again. An IcalibError says that a shard failed
-    three times, or what only the user can fix.
+    An IcalibError says that a shard failed three times, or what only the user can fix.
     """
     import ray
 
@@ -79,10 +77,7 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
 
 
 def _shards_per_task(num_missing: int, resources: Resources) -> int:
-    """Return how many shards a GPU task computes.
-
-    Ray ends the process of a GPU task with the task, to free the GPU's memory, so every task has to load the model.
-    """
+    """Return the shards of a GPU task: Ray ends its process with it, so every task has to load the model."""
     return min(_MAX_SHARDS_PER_TASK, max(1, num_missing // (_TASKS_PER_GPU * resources.num_scorers)))
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
@@ -41,12 +41,10 @@ _POLL_S = 1.0
 _WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 
 
-@final
 class JobServer:
     """The job server on the head of a cluster.
 
-    `address` is the URL of the head's dashboard, http://HOST:PORT or https; default: RAY_API_SERVER_ADDRESS, else
-    RAY_ADDRESS, else the cluster that runs on this machine.
+    `address` is its dashboard's URL; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or the cluster on this machine.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -89,7 +87,7 @@ class JobServer:
     def submit(
         self, job: JobFile, command: list[str], folder: Path, *, again: bool = False
     ) -> tuple[ClusterJob, Outcome]:
-        """Submit a job, which uploads the code of the project around `folder`, unless it is in progress or done.
+        """Submit a job with the code of the project around `folder`, unless it is in progress or done.
 
         `command` are the words of the icalib command; `again` submits a job that has succeeded or is pending once more.
         """
@@ -124,7 +122,7 @@ class JobServer:
         return self.job(job_id), "submitted"
 
     def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[ClusterJob], None]) -> ClusterJob:
-        """Stream a job's log from its start until the job is over, and return the job in its final state.
+        """Stream a job's log from its start until it is over, and return it in its final state.
 
         `on_state` receives the job as it is now, when it starts and when it ends.
         """
@@ -165,8 +163,7 @@ class JobServer:
 def uploaded_code(folder: Path) -> dict[str, Any]:
     """Return the part of a runtime environment that has Ray upload code.
 
-    That is the project around `folder`, the nearest folder with a pyproject.toml, and, where that isn't icalib's own
-    checkout, the packages icalib and tune_spaces as they are installed here.
+    That is the project around `folder`, and icalib and tune_spaces as installed here where it isn't their checkout.
     """
     above = (folder.resolve(), *folder.resolve().parents)
     project = next((each for each in above if (each / "pyproject.toml").is_file()), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,26 +34,22 @@ class ProgressWatcher:
     def __init__(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
         self._job, self._folder, self._stage, self._emit = job, folder, stage, emit
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._pool = ThreadPoolExecutor(1)
         self._num_points = 0
-        self._error: Exception | None = None
 
     def __enter__(self) -> None:
-        self._thread.start()
+        self._watching = self._pool.submit(self._watch)
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
-        self._thread.join()
-        if error[0] is None and self._error is not None:
-            raise self._error
+        self._pool.shutdown()
+        if error[0] is None:
+            self._watching.result()
 
     def _watch(self) -> None:
-        try:
-            while not self._over.wait(_interval(self._folder)):
-                self._poll()
-            self._poll()  # a short training may be over before the first interval
-        except Exception as error:
-            self._error = error
+        while not self._over.wait(_interval(self._folder)):
+            self._poll()
+        self._poll()  # a short training may be over before the first interval
 
     def _poll(self) -> None:
         path = self._folder / PROGRESS

@@ -1,8 +1,4 @@
-"""A finished run as a Ray Serve application: one gateway that speaks HTTP, and replicas of the models.
-
-The gateway is a single replica, so that its metrics see every question. It does no inference;
-the models' replicas scale with the load.
-"""
+"""A finished run as a Ray Serve application: one gateway, whose metrics see every question, and replicas of models."""
 
 from __future__ import annotations
 
@@ -25,9 +21,8 @@ from icalib.data.schema import Pool
 from icalib.distributed.session import available, start, stop
 from icalib.serving.application import create_app
 from icalib.serving.auth_token import read_token
-from icalib.serving.batching import Batcher
 from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits
-from icalib.serving.served_run import QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 APPLICATION = "icalib"
 
@@ -35,10 +30,8 @@ APPLICATION = "icalib"
 class ServeArguments(Settings):
     """What `args` of an application in cluster/serve.yaml may contain."""
 
-    run: str
-    """Run folder, on storage that all nodes share."""
-    token_file: str | None = None
-    """File with the token that clients must send, on every node."""
+    run: str  # run folder, on storage that all nodes share
+    token_file: str | None = None  # file with the token that clients must send, on every node
     host: str = "0.0.0.0"
     """Address that the HTTP proxies listen on; a token is required unless it is a loopback address."""
     limits: Limits = DEFAULT_LIMITS
@@ -99,8 +92,7 @@ def serve_on_ray(
 ) -> None:
     """Serve a run with Ray Serve until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
-    There are at most `replicas` copies of the models; None takes one per GPU, or one without GPUs. `started` receives
-    the URL when requests are accepted.
+    There are at most `replicas` copies of the models, by default one per GPU or one. `started` receives the URL.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     token = None if token_file is None else str(token_file.resolve())
@@ -126,7 +118,6 @@ def serve_on_ray(
 
 
 def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:
-    """Return the application; `options` are those of the models' replicas."""
     ranker: Any = serve.deployment(Ranker, max_ongoing_requests=32, graceful_shutdown_timeout_s=DRAIN_S)
     gateway: Any = serve.deployment(
         serve.ingress()(Gateway),

@@ -71,10 +71,9 @@ def has_joined() -> bool:
 def start(
     address: str | None = None, num_cpus: int | None = None, note: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Join the cluster at `address`, else the one in RAY_ADDRESS, else start a local Ray.
+    """Join the cluster at `address` (HOST:PORT or ray://), else the one in RAY_ADDRESS, else start a local Ray.
 
-    `address` is HOST:PORT of the head, or a ray:// URL; a local Ray has `num_cpus` cores, None takes all; `note`
-    receives messages about what was repaired.
+    A local Ray has `num_cpus` cores, None takes all; `note` receives messages about what was repaired.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
@@ -133,7 +132,7 @@ def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _own_handlers() -> Generator[None, None, None]:
-    """Keep this process's own handlers of signals where Ray would replace them: its C++ core prints a stack trace.
+    """Keep this process's handlers of signals where Ray would replace them: its C++ core prints a stack trace.
 
     Terminated says that SIGTERM was received while Ray's handler, which exits, was the current one.
     """
@@ -156,47 +155,64 @@ def stop() -> None:
     ray.shutdown()
 
 
-def is_one_node() -> bool:
-    """Return whether the cluster is a single node."""
+class Node(NamedTuple):
+    """A live node, with its resources according to Ray, idle or not."""
+
+    id: str
+    host: str
+    address: str  # the IP address at which other nodes reach it
+    cpus: float
+    gpus: int
+
+    @property
+    def name(self) -> str:
+        """Its host name and the start of its id, since a machine may run several nodes."""
+        return f"{self.host} ({self.id[:6]})"
+
+
+def alive_nodes() -> list[Node]:
+    """Return the live nodes, sorted by host."""
     import ray
 
-    return sum(node["Alive"] for node in ray.nodes()) == 1
+    nodes = [
+        Node(
+            id=node["NodeID"],
+            host=node["NodeManagerHostname"],
+            address=node["NodeManagerAddress"],
+            cpus=node["Resources"].get("CPU", 0.0),
+            gpus=int(node["Resources"].get("GPU", 0)),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    return sorted(nodes, key=lambda node: node.name)
 
 
 def check_alive(node_id: str) -> None:
     """Check that a node of the cluster is alive; a ClusterError if its raylet has died."""
-    import ray
-
-    if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id):
+    if node_id not in {node.id for node in alive_nodes()}:
         raise ClusterError(
             "Ray's process `raylet` on this machine has died, so nothing more can run here. If memory ran out, use "
             "fewer --concurrent or --workers. Run the same command again to resume."
         )
 
 
-class _Node(NamedTuple):
-    """The CPU cores and GPUs of a node, idle or not."""
-
-    cpus: int
-    gpus: int
-
-
-def _nodes() -> list[_Node]:
+def _nodes() -> list[Node]:
     """Return the live nodes that models run on: those with GPUs if there are any, else all."""
     import ray
 
-    alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-    cpus = {node: resources.get("CPU", 0.0) for node, resources in alive.items()}
+    alive = alive_nodes()
+    cpus = {node.id: node.cpus for node in alive}
     reserved, here = float(os.environ.get(DRIVER_CPUS, "0")), ray.get_runtime_context().get_node_id()
     # With several nodes on one machine, Ray may report another one than the one that runs the driver.
     cpus[here if cpus.get(here, 0.0) >= reserved else max(cpus, key=lambda node: cpus[node])] -= reserved
-    nodes = [_Node(int(cpus[node]), int(resources.get("GPU", 0))) for node, resources in alive.items()]
+    nodes = [node._replace(cpus=int(cpus[node.id])) for node in alive]
     return [node for node in nodes if node.gpus] or nodes
 
 
-def _capacity(nodes: Sequence[_Node], cores: int, per_gpu: int = 1) -> int:
+def _capacity(nodes: Sequence[Node], cores: int, per_gpu: int = 1) -> int:
     """Return how many training workers with that many cores, and a GPU or a part of it if there are any, fit."""
-    return sum(min(node.cpus // cores, per_gpu * node.gpus or node.cpus) for node in nodes)
+    return sum(int(min(node.cpus // cores, per_gpu * node.gpus or node.cpus)) for node in nodes)
 
 
 def room_for_workers(resources: Resources) -> int:
@@ -216,19 +232,19 @@ def worker_environment(resources: Resources) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in SPINNING.items()} if alone else {}
 
 
-def _max_cores(nodes: Sequence[_Node], num_workers: int, per_gpu: int = 1) -> int:
+def _max_cores(nodes: Sequence[Node], num_workers: int, per_gpu: int = 1) -> int:
     """Return the maximum number of cores per training worker with which that many workers fit.
 
     With GPUs it is at most 8, and one core of each node is left free if the node has more cores than GPUs.
     """
     if nodes[0].gpus:
-        nodes = [_Node(node.cpus - (node.cpus > node.gpus), node.gpus) for node in nodes]
-    limit = 8 if nodes[0].gpus else max(node.cpus for node in nodes)
+        nodes = [node._replace(cpus=node.cpus - (node.cpus > node.gpus)) for node in nodes]
+    limit = 8 if nodes[0].gpus else int(max(node.cpus for node in nodes))
     return max((cores for cores in range(1, limit + 1) if _capacity(nodes, cores, per_gpu) >= num_workers), default=1)
 
 
 def available(num_workers: int | None = None) -> Resources:
-    """Return the resources of a run on this cluster; models run on nodes with GPUs if there are any.
+    """Return the resources of a run on this cluster, on its nodes with GPUs if there are any.
 
     `num_workers` are training workers; None takes one per GPU, or one without GPUs.
     """
@@ -250,9 +266,8 @@ _BYTES_PER_TRIAL = 4 * 2**30
 def available_to_trials(num_workers: int | None = None, concurrent: int | None = None) -> tuple[Resources, int]:
     """Return the resources of each trial of a sweep, and how many trials run concurrently.
 
-    Args:
-        num_workers: training workers per trial; None takes one, with a GPU or four CPU cores.
-        concurrent: trials at a time; None takes as many as fit. More trials of one worker than GPUs share these.
+    `num_workers` are training workers per trial, by default one, with a GPU or four CPU cores; `concurrent` trials run
+    at a time, by default as many as fit. More trials of one worker than GPUs share these.
     """
     import ray
 
@@ -292,8 +307,7 @@ def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 def protect_token(note: Callable[[str], None], *, create: bool) -> None:
     """Let this user alone open ~/.ray, where Ray keeps the token: who can read it can run code as this user.
 
-    Ray creates the token with the permissions that the umask leaves. Nothing is done where the environment names
-    another token, or none is required. `create` makes the folder if it is missing, before Ray does.
+    Nothing is done where the environment names another token, or none is required. `create` makes a missing folder.
     """
     named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":

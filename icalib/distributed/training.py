@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,13 @@ from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, opened, pull, remove
 from icalib.distributed.checkpoints import Checkpoints, OwnCheckpoints, RayCheckpoints, has_ray_checkpoints, last_name
 from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, Rank0, note_progress
-from icalib.distributed.session import is_one_node, room_for_workers, worker_environment
+from icalib.distributed.session import alive_nodes, room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
+from icalib.models.model import Model
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 from icalib.training.posterior import complete_posterior
+from icalib.training.settings import TrainingSettings
 
 _MAX_FAILURES = 3  # without a checkpoint between them
 _ALONE = {  # the variables from which torch makes the process group of one process, on a free port of loopback
@@ -35,23 +37,18 @@ _ALONE = {  # the variables from which torch makes the process group of one proc
 def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
     """Run a training job and write checkpoint/ (the best weights), curve.json and result.json to `folder`.
 
-    A folder with an unfinished training resumes from its last checkpoint. Abandoned says that a consumer of the events
-    stopped the training, another IcalibError that workers failed repeatedly, or what only the user can fix.
+    An unfinished training resumes from its last checkpoint. Abandoned says that a consumer of the events stopped it,
+    another IcalibError that workers failed repeatedly, or what only the user can fix.
     """
     remove(folder / STOP)  # left by an earlier attempt
-    loop = job.loop_settings
-    without_training = loop.epochs == 0 and loop.zero_stage < 3  # stage 3 shards the initial weights, too
     with ProgressWatcher(job, folder, stage, emit):
-        if without_training:
-            _without_epochs(job, folder, resources)
-        else:
-            _fit(job, folder, resources)
+        _fit(job, folder, resources)
     pull(folder, leave_out=RESUME)
     complete_posterior(job, folder, partial(_run_tasks, folder, resources))
     for name in (RESUME, PROGRESS, STOP):  # optimiser states are three times as large as the weights
         remove(folder / name)
     world_size = read_json(folder / "result.json")["world_size"]
-    if world_size < resources.num_workers and not without_training:
+    if world_size < resources.num_workers:
         lost = f"{stage}: nodes were lost, and {world_size} of {resources.num_workers} workers finished the training; "
         emit(Message(lost + "its dropout masks differ from those of an uninterrupted training"))
 
@@ -80,34 +77,18 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
     import torch
 
     torch.set_num_threads(1)
-    return tasks[index].run()
+    return tasks[index]()
 
 
-def _without_epochs(job: TrainingJob, folder: Path, resources: Resources) -> None:
-    """Run a training without epochs in a Ray task, whose process needn't be started for it as Ray Train's are."""
-    from ray.exceptions import RayError
-
-    try:
-        _run_alone(_write_initial_weights, job, folder, resources, max_retries=_MAX_FAILURES)
-    except RayError as error:
-        _raise_user_error(error)
-        raise IcalibError(
-            f"writing the initial weights in {folder} failed: {error}. Run the same command again."
-        ) from error
-
-
-def _run_alone(
-    function: Callable[[dict[str, Any]], None], job: TrainingJob, folder: Path, resources: Resources, **options: Any
-) -> None:
-    """Run a function in a Ray task that has the resources of a training worker."""
+def _run_alone(job: TrainingJob, folder: Path, resources: Resources) -> None:
     import ray
 
     task = ray.remote(
-        num_cpus=0 if resources.use_gpu else resources.cpus_per_worker,
-        num_gpus=resources.num_gpus,
+        num_cpus=resources.cpus_per_worker,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
-        **options,
-    )(function)
+        max_retries=0,
+        runtime_env={"env_vars": worker_environment(resources)},
+    )(_work_alone)
     ray.get(task.remote(_loop_config(job, folder, resources)))
 
 
@@ -115,22 +96,11 @@ def _loop_config(job: TrainingJob, folder: Path, resources: Resources) -> dict[s
     return {"job": job.to_json(), "folder": location(folder), "threads": resources.cpus_per_worker}
 
 
-def _write_initial_weights(config: dict[str, Any]) -> None:
-    import torch
-
-    from icalib.training.local_engine import LocalEngine
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kept = local_path(config["folder"]) / RESUME
-    _run_here(config, device, lambda model, settings: LocalEngine(model, settings, device, kept))
-
-
 def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train; after the loss of workers or nodes, resume from the last checkpoint with those that are left.
 
-    Shards of ZeRO are resumed by as many workers as have saved them.
-
-    Ray Train's own retries would also repeat errors that only the user can fix, and never use fewer workers.
+    Ray Train's retries would repeat what only the user can fix, and never use fewer workers. ZeRO's shards need as
+    many.
     """
     from ray.exceptions import RayError
     from ray.train import ControllerError, TrainingFailedError
@@ -154,15 +124,10 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
 
 
 def _attempt(job: TrainingJob, folder: Path, resources: Resources) -> None:
-    """Train once.
-
-    One worker on the cores of one machine needs no placement, no merged checkpoints and no replacement elsewhere, so it
-    does without the processes that Ray Train starts for these in every training.
-    """
-    is_alone = resources.num_workers == 1 and not resources.use_gpu and is_one_node()
+    """Train once; one worker on the cores of one machine does without the processes that Ray Train starts."""
+    is_alone = resources.num_workers == 1 and not resources.use_gpu and len(alive_nodes()) == 1
     if is_alone and not has_ray_checkpoints(folder):
-        environment = {"env_vars": worker_environment(resources)}
-        _run_alone(_work_alone, job, folder, resources, max_retries=0, runtime_env=environment)
+        _run_alone(job, folder, resources)
     else:
         _run_by_ray_train(job, folder, resources)
 
@@ -253,20 +218,16 @@ def _worker_of_several(config: dict[str, Any]) -> None:
 
 def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
     import ray.train.torch
-
-    from icalib.distributed.engine import DeepSpeedEngine
-
-    device = ray.train.torch.get_device()
-    _run_here(config, device, lambda model, settings: DeepSpeedEngine(model, settings, device, checkpoints))
-
-
-def _run_here(config: dict[str, Any], device: Any, make_engine: Callable[..., Any]) -> None:
-    """Run a training in this process, as one of its workers."""
     import torch
 
+    from icalib.distributed.engine import DeepSpeedEngine
     from icalib.training.job import run_training
 
     torch.set_num_threads(config["threads"])
-    job, folder = read_job(config["job"]), local_path(config["folder"])
+    job, folder, device = read_job(config["job"]), local_path(config["folder"]), ray.train.torch.get_device()
     job.pull()
+
+    def make_engine(model: Model, settings: TrainingSettings) -> DeepSpeedEngine:
+        return DeepSpeedEngine(model, settings, device, checkpoints)
+
     run_training(job, folder, device, make_engine, lambda model: Rank0(model, folder))

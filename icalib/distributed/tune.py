@@ -15,7 +15,6 @@ from typing_extensions import override
 from icalib.core.storage import is_mirrored
 from icalib.distributed.executor import RayExecutor
 from icalib.distributed.session import check_alive
-from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.sweep import Trials
 from icalib.sweeps.trial import TrialJob, run_seeds
 
@@ -32,9 +31,11 @@ def run_by_tune(trials: Trials) -> None:
     """Run the missing trials, at most `plan.concurrent` at a time."""
     os.environ.update(_ENVIRONMENT)
     folder = trials.folder
+    # A journal that is only on the driver's disk keeps the trials on its node; their workers and tasks run anywhere.
+    here = {f"node:{ray.util.get_node_ip_address()}": 1e-3} if is_mirrored(folder.path) else {}
     tune.Tuner(
         # A trial waits for its training workers, so it must not reserve what they need; Tune requires some resource.
-        tune.with_resources(_run_trial, {"cpu": 0, "memory": 64 * 2**20, **_node_resources(folder)}),
+        tune.with_resources(_run_trial, {"cpu": 0, "memory": 64 * 2**20, **here}),
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(trials),
             num_samples=trials.num_missing,
@@ -59,14 +60,6 @@ class _NodeWatch(tune.Callback):
             check_alive(self._node)
 
 
-def _node_resources(folder: SweepFolder) -> dict[str, float]:
-    """Return resources that keep trials on the driver's node if their journal is only on its disk.
-
-    Their training workers and scoring tasks run on any node in either case.
-    """
-    return {f"node:{ray.util.get_node_ip_address()}": 1e-3} if is_mirrored(folder.path) else {}
-
-
 def _run_trial(config: dict[str, Any]) -> None:
     # Other trials may hold all resources for a while: wait for them instead of failing.
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(24 * 3600))
@@ -77,10 +70,8 @@ def _run_trial(config: dict[str, Any]) -> None:
 class StudySearcher(Searcher):
     """Search algorithm that passes the trials of an Optuna study to Ray Tune and reports their outcomes to the study.
 
-    Ray's OptunaSearch keeps its trials in memory and in a pickle that is written every ten seconds, so that a killed
-    sweep would repeat some trials and lose others. Here Optuna's journal is the only record: reported trials are kept,
-    and trials that were running when the driver died, or failed in an earlier call, are proposed first, under the same
-    number.
+    Ray's OptunaSearch pickles its trials every ten seconds, so that a killed sweep would repeat some and lose others.
+    Here Optuna's journal is the only record: trials that were running when the driver died, or failed, come first.
     """
 
     def __init__(self, trials: Trials) -> None:

@@ -17,10 +17,9 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
-from icalib.core.component import Settings
+from icalib.core.component import Settings, Stored
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json, read_json_list
-from icalib.core.paths import Stored
 from icalib.core.text import shortened
 from icalib.data.batching import ordered_batches
 from icalib.encoders.backbone import EMBEDDED, backbone_path, quiet_transformers

@@ -30,10 +30,8 @@ _MAX_POOLS = 50
 class Scores(NamedTuple):
     """What a model makes of the C candidates of a pool."""
 
-    ids: list[list[int]]
-    """The tokens that it reads of each pair."""
-    outputs_CK: FloatArray
-    """Its outputs, the first of which ranks."""
+    ids: list[list[int]]  # the tokens that it reads of each pair
+    outputs_CK: FloatArray  # its outputs, the first of which ranks
 
 
 Scorer = Callable[[Pool], Scores]
@@ -46,10 +44,8 @@ class Agreement(NamedTuple):
     num_pairs: int
     num_same_tokens: int
     """Pairs whose texts give the tokens that icalib reads; the others are cut by the token limits inside a word."""
-    num_same_best: int
-    """Pools with the same best candidate."""
-    largest_difference: float
-    """Of the outputs of pairs with the same tokens, relative to large ones."""
+    num_same_best: int  # pools with the same best candidate
+    largest_difference: float  # of the outputs of pairs with the same tokens, relative to large ones
 
 
 class Comparison(NamedTuple):
@@ -57,15 +53,10 @@ class Comparison(NamedTuple):
 
     expected: Scorer
     found: Scorer
-    tolerance: float = 1e-4
-    """Of an output, relative to large ones."""
+    tolerance: float = 1e-4  # of an output, relative to large ones
 
     def agreement(self, pools: Sequence[Pool]) -> Agreement:
-        """Compare outputs and best candidates.
-
-        Raises:
-            ExportError: outputs for the same tokens differ by more than the tolerance.
-        """
+        """Compare outputs and best candidates; an ExportError if outputs for the same tokens differ by too much."""
         num_pairs = num_same_tokens = num_same_best = 0
         differences: list[float] = []
         for pool in pools:

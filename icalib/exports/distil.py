@@ -18,7 +18,7 @@ from icalib.data.schema import Split
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.exports.subject import MEASURED, Subject, fitted, known_scores, scores_of
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.inference import FinishedRun, checkpoint_digest, score_stages
@@ -37,10 +37,8 @@ _TRAINING = TrainingSettings(epochs=3, patience=3, selection_metric="MAP", learn
 class TargetJob(LocalJob):
     """Writes a run's calibrated probabilities of pools that its members have scored."""
 
-    scores: tuple[Artifact, ...]
-    """Stage with each member's scores."""
-    fitted: Artifact
-    """What the run has fitted, `Fitted` as JSON."""
+    scores: tuple[Artifact, ...]  # stage with each member's scores
+    fitted: Artifact  # what the run has fitted, `Fitted` as JSON
 
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
@@ -56,15 +54,8 @@ def distilled(
 ) -> Subject[Ranker]:
     """Train a student on the run's probabilities of its training pools, labelled and unlabelled, and measure it.
 
-    The same call resumes, or reuses the student.
-
-    Args:
-        max_pools: number of training pools, labelled ones first; None takes all of the run's.
-        choice: what is fitted to the student's validation scores; `run` is Platt scaling.
-        context: where to compute; stages are cached in its `runs` folder.
-
-    Raises:
-        SettingError: the run's pools have changed.
+    `max_pools` of them are used, labelled ones first; `choice` is fitted to the student's validation scores, by default
+    Platt scaling. The same call resumes. A SettingError says that the run's pools have changed.
     """
     stages, cache = _stages(run, context)
     tokens = stages.tokens_stage
@@ -80,11 +71,8 @@ def distilled(
     )
     name = StageName("distilled")
     stage = cache.run(name, job, lambda folder: context.executor.train(job, folder, str(name), context.emit))
-    raw = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
     student = Trained(name, {"cross": checkpoint(stage)})
-    predictions: dict[Split, pa.Table] = {
-        split: prediction_table(_scores(stages, student, split), raw) for split in MEASURED
-    }
+    predictions: dict[Split, pa.Table] = {split: _predictions(stages, student, split) for split in MEASURED}
     calibrator = "platt" if choice == "run" else choice
     calibration, scores = fitted(known_scores(predictions), calibrator)
     return Subject(
@@ -133,13 +121,10 @@ def _start(run: FinishedRun) -> Artifact | None:
     if not run.members or not run.settings.settings.encoder.has_backbone:
         return None
     folder = run.members[0][0] / "cross"
-    if not folder.is_dir():
-        return None
-    return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder))
+    return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder)) if folder.is_dir() else None
 
 
 def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context: RunContext) -> Artifact:
-    """Return the run's calibrated probabilities of its training pools."""
     settings = run.settings
     limits = [limit for limit in (max_pools, settings.limit.get("train")) if limit is not None]
     scores = score_stages(run, settings.data, "train", min(limits, default=None), context)
@@ -151,6 +136,7 @@ def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context
     return stages.compute(StageName("distil-targets"), job).artifact(_TARGETS)
 
 
-def _scores(stages: RunStages, model: Trained, split: Split) -> MemberScores:
+def _predictions(stages: RunStages, model: Trained, split: Split) -> pa.Table:
     scoring = Scoring(split, "all", Deterministic.Config(), with_intents=False)
-    return MemberScores([stages.score(StageName("distilled-scores", split), model, scoring)])
+    scores = MemberScores([stages.score(StageName("distilled-scores", split), model, scoring)])
+    return prediction_table(scores, Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5))

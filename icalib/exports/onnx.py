@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +25,7 @@ from icalib.exports.subject import Subject
 from icalib.exports.texts import PairTexts
 from icalib.heads.head import LogitPosterior
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.inference.mutual_information import Moments
+from icalib.inference.moments import Moments
 from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import BatchModel
@@ -51,7 +50,9 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
     example = _inputs([layout.pair(some, some[:length]) for length in (2, 1)], layout.padding)
     graph(*example)  # what it caches (nodes of a quadrature) must not be made of traced tensors
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    with _quiet():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its notes are for those who write graphs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             graph,
             example,
@@ -69,7 +70,6 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
 
 
 def _inputs(pairs: Sequence[Encoded], padding: int) -> tuple[Tensor, ...]:
-    """Return the inputs of the graph, [B, L] each."""
     batch = Batch.of(pairs, padding)
     mask_BL = torch.arange(batch.ids_BL.shape[1]) < batch.lengths_B[:, None]
     return batch.ids_BL, mask_BL.long(), batch.segments_BL
@@ -95,30 +95,15 @@ def _written_scorer(ranker: Ranker, folder: Path, tokenizer: Any, texts: PairTex
     return score
 
 
-@contextmanager
-def _quiet() -> Generator[None, None, None]:
-    """Silence the exporter, whose notes are for those who write graphs."""
-    logger: Any = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUTS = ("logits", "probabilities", "variances")
 _EPSILON = float(np.finfo(np.float64).epsneg)
 
 
 class RankerGraph(nn.Module):
-    """Logits, calibrated probabilities and variances of pairs, by a copy of a transformer.
+    """Logits, calibrated probabilities and variances of pairs, by a copy of a transformer with one pass.
 
-    It has a linear or random-feature head, makes one pass, with or without the posterior, and is calibrated by an
-    affine or isotonic map.
+    The head is linear or has random features, the calibration is affine or isotonic.
     """
 
     def __init__(self, ranker: Ranker, estimator: AbstractEstimator.Config, calibration: FittedMap) -> None:
@@ -133,12 +118,7 @@ class RankerGraph(nn.Module):
 
     @override
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs [B] from ids, mask and segments [B, L]: 0 for the context, 1 for the candidate.
-
-        Returns:
-            The logits that candidates are ranked by, the calibrated probabilities, and the variances of the logits (0
-            without a posterior).
-        """
+        """Compute logits that rank, calibrated probabilities and variances [B] from ids, mask and segments [B, L]."""
         batch = Batch(input_ids, token_type_ids * attention_mask, attention_mask.sum(1))
         moments: Moments = self._estimator.estimate(BatchModel(self.ranker, batch, seed=0))
         logit_B = torch.logit(moments.prob_mean, eps=_EPSILON) if self._has_posterior else moments.logit_mean
@@ -158,7 +138,6 @@ class _InverseFactor(nn.Module):
         self.register_buffer("inverse_LL", torch.linalg.solve_triangular(factor_LL, identity_LL, upper=False).float())
 
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return the posterior [1, B]."""
         phi_BL, logit_B = self.head.features_and_logits(features_BD, mean_B)
         var_B = (phi_BL @ self.inverse_LL.T).square().sum(1)  # ‖C⁻¹φ‖²
         return LogitPosterior(logit_B[None], var_B[None])

@@ -20,11 +20,7 @@ _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def exact_format(run: FinishedRun, calibration: CalibrationChoice) -> ExportFormat:
-    """Return the format that most programs read among those that compute what the run does.
-
-    Raises:
-        SettingError: none does. It says why a cross-encoder doesn't.
-    """
+    """Return the format that most programs read among those that compute what the run does, or raise a SettingError."""
     found = _exact_formats(run, calibration)
     if not found:
         check_exportable(run, "cross-encoder", calibration)
@@ -32,11 +28,7 @@ def exact_format(run: FinishedRun, calibration: CalibrationChoice) -> ExportForm
 
 
 def check_exportable(run: FinishedRun, format: ExportFormat, calibration: CalibrationChoice) -> None:
-    """Refuse what a format can't express.
-
-    Raises:
-        SettingError: names the part, and what to do.
-    """
+    """Refuse what a format can't express by a SettingError, which names the part and says what to do."""
     for what, formats in _parts(run, calibration):
         if format not in formats:
             others = [f"Export with --format {other}, or add" for other in _exact_formats(run, calibration)[:1]]
@@ -47,11 +39,7 @@ def check_exportable(run: FinishedRun, format: ExportFormat, calibration: Calibr
 
 
 def check_installed(format: ExportFormat) -> None:
-    """Refuse a format whose packages aren't installed.
-
-    Raises:
-        SettingError: one is missing.
-    """
+    """Refuse a format whose packages aren't installed."""
     missing = [name for name in _ONNX_PACKAGES if format == "onnx" and find_spec(name) is None]
     if missing:
         raise SettingError(

@@ -1,4 +1,4 @@
-"""Files of a folder that stock transformers and sentence-transformers load, without remote code."""
+"""Folders that stock transformers and sentence-transformers load, without remote code."""
 
 from __future__ import annotations
 
@@ -9,18 +9,180 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 
-from icalib.core.errors import ExportError
-from icalib.encoders.backbone import load_config, quiet_transformers
+from icalib.calibration.fitted import AffineMap
+from icalib.core.errors import ExportError, SettingError
+from icalib.data.schema import Pool
+from icalib.encoders.backbone import Tokenizer, load_config, quiet_transformers
 from icalib.encoders.spectral_norm import SpectralLinear
+from icalib.exports.agreement import Comparison, Scorer, Scores, ranker_scorer
+from icalib.exports.subject import Subject
+from icalib.exports.texts import PairTexts
+from icalib.models.dual_encoder import pool_cosines
+from icalib.models.ranker import Ranker
+from icalib.parts.loaded import LoadedBiEncoder
+from icalib.scoring.untrained import token_pool
+
+_SCALE = 2.0**-14
+"""The pooler's tanh gets the logit times this: tanh(x) = x(1 − x²/3 + …), so |f| < 10 is kept to 2e-7 of itself."""
+_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
+CROSS_ENCODER_FILES = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    ],
+    "sentence_bert_config.json": {
+        "transformer_task": "sequence-classification",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+        "module_output_name": "scores",
+    },
+    "config_sentence_transformers.json": {
+        "activation_fn": "torch.nn.modules.activation.Sigmoid",
+        "default_prompt_name": None,
+        "model_type": "CrossEncoder",
+        "prompts": {},
+    },
+}
+
+
+def write_cross_encoder(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: PairTexts) -> Comparison:
+    """Write the folder of a plain transformer with a linear head and no similarity start; see `classifier_of`."""
+    write_stock(folder, classifier_of(subject.model, subject.affine), tokenizer, CROSS_ENCODER_FILES)
+    return Comparison(
+        _calibrated_scorer(subject), _written_cross_scorer(folder, texts), tolerance=1e-4 * max(1, subject.affine.slope)
+    )
+
+
+def classifier_of(ranker: Ranker, calibration: AffineMap) -> Any:
+    """Return transformers' sequence classifier whose one logit is the ranker's, calibrated: a f + b.
+
+    BERT's classifier has a dense layer with tanh on [CLS] before the linear one, which icalib's head has not. The dense
+    layer's first unit computes the ranker's logit, scaled so far down by a power of two that tanh is the identity in
+    float32, and the last layer scales it up again and calibrates it.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    backbone = ranker.encoder.backbone
+    family = backbone.config.model_type
+    if family not in _FAMILIES:
+        raise SettingError(
+            f"the backbone is of the family `{family}`, and cross-encoders are written for {', '.join(_FAMILIES)}. "
+            "Export with --format onnx."
+        )
+    model = stock_model(AutoModelForSequenceClassification, ranker.config.encoder.backbone, backbone, num_labels=1)
+    dense, last = (
+        (model.bert.pooler.dense, model.classifier)
+        if family == "bert"
+        else (model.classifier.dense, model.classifier.out_proj)
+    )
+    linear: nn.Linear = ranker.answer_head.linear
+    with torch.no_grad():
+        for parameter in (*dense.parameters(), *last.parameters()):
+            parameter.zero_()
+        dense.weight[0] = _SCALE * linear.weight[0]
+        dense.bias[0] = _SCALE * linear.bias[0]
+        last.weight[0, 0] = calibration.slope / _SCALE  # behind tanh, which would bend the logits of a steep slope
+        last.bias[0] = calibration.offset
+    return model
+
+
+def _calibrated_scorer(subject: Subject[Ranker]) -> Scorer:
+    uncalibrated, calibration = ranker_scorer(subject), subject.affine
+
+    def score(pool: Pool) -> Scores:
+        ids, outputs_CK = uncalibrated(pool)
+        return Scores(ids, calibration.slope * outputs_CK[:, :1] + calibration.offset)
+
+    return score
+
+
+def _written_cross_scorer(folder: Path, texts: PairTexts) -> Scorer:
+    """Score as stock CrossEncoders do."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model, tokenizer = read_stock(AutoModelForSequenceClassification, folder), read_stock(AutoTokenizer, folder)
+
+    def score(pool: Pool) -> Scores:
+        pairs = texts.of_pool(tokenizer, pool)
+        encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, truncation=True, return_tensors="pt")
+        with torch.inference_mode():
+            return Scores(token_ids(encoded), model(**encoded).logits.double().numpy())
+
+    return score
+
+
+_MODULES = "sentence_transformers.base.modules"
+_POOLING = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
+_SENTENCE_TRANSFORMER_FILES = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": f"{_MODULES}.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": _POOLING},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": f"{_MODULES}.normalize.Normalize"},
+    ],
+    "sentence_bert_config.json": {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+        "module_output_name": "token_embeddings",
+    },
+    "2_Normalize/config.json": {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"},
+    "config_sentence_transformers.json": {
+        "default_prompt_name": None,
+        "model_type": "SentenceTransformer",
+        "prompts": {"document": "", "query": ""},
+        "similarity_fn_name": "cosine",
+    },
+}
+
+
+def write_sentence_transformer(
+    subject: Subject[LoadedBiEncoder], folder: Path, tokenizer: Any, texts: PairTexts
+) -> Comparison:
+    """Write the folder of a bi-encoder: mean pooling over all tokens, then the cosine."""
+    from transformers import AutoModel
+
+    bi_encoder = subject.model
+    model = stock_model(AutoModel, bi_encoder.config.backbone, bi_encoder.encoder.backbone)
+    pooling = {"embedding_dimension": model.config.hidden_size, "pooling_mode": "mean", "include_prompt": True}
+    write_stock(folder, model, tokenizer, {**_SENTENCE_TRANSFORMER_FILES, "1_Pooling/config.json": pooling})
+    return Comparison(
+        _cosine_scorer(bi_encoder), _written_cosine_scorer(folder, texts), tolerance=1e-5
+    )  # slopes of cosines are steep
+
+
+def _cosine_scorer(bi_encoder: LoadedBiEncoder) -> Scorer:
+    tokenize, layout = Tokenizer(bi_encoder.config.backbone), bi_encoder.layout
+
+    def score(pool: Pool) -> Scores:
+        tokens = token_pool(pool, tokenize, bi_encoder.config.budget)
+        (cosine_C,) = pool_cosines(bi_encoder.encoder, layout, [tokens])
+        context = [layout.cls, *layout.context_ids(tokens.context, None).tolist(), layout.separator]
+        ids = [[*context, layout.cls, *ids.tolist(), layout.separator] for ids in tokens.candidates]
+        return Scores(ids, cosine_C[:, None])
+
+    return score
+
+
+def _written_cosine_scorer(folder: Path, texts: PairTexts) -> Scorer:
+    from transformers import AutoModel, AutoTokenizer
+
+    model, tokenizer = read_stock(AutoModel, folder), read_stock(AutoTokenizer, folder)
+
+    def score(pool: Pool) -> Scores:
+        pairs = texts.of_pool(tokenizer, pool)
+        encoded = tokenizer(
+            [pairs[0][0], *(candidate for _, candidate in pairs)], padding=True, truncation=True, return_tensors="pt"
+        )
+        with torch.inference_mode():
+            states_BLD = model(**encoded).last_hidden_state
+        units_BD = normalize((states_BLD * encoded["attention_mask"][..., None]).sum(1), dim=1).double()
+        context, *candidates = token_ids(encoded)
+        return Scores([[*context, *ids] for ids in candidates], (units_BD[1:] @ units_BD[:1].T).numpy())
+
+    return score
 
 
 def stock_model(auto_class: Any, name: str, backbone: Any, **options: Any) -> Any:
-    """Return a model of transformers with the weights of an encoder's backbone, which started from that of a name.
-
-    Raises:
-        ExportError: the weights don't fit.
-    """
+    """Return a model of transformers with an encoder's weights, which began as those of `name`."""
     config = load_config(name)
     config.update({"num_hidden_layers": backbone.config.num_hidden_layers, "dtype": torch.float32, **options})
     with quiet_transformers():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import pyarrow as pa
 import torch
@@ -31,25 +31,18 @@ _CALIBRATORS: Mapping[str, type[AbstractCalibrator]] = {"platt": Platt, "tempera
 
 @dataclass(frozen=True, kw_only=True)
 class Subject(Generic[M]):
-    """A model to export.
-
-    Args:
-        run: the finished run that it is from.
-        model: a ranker or a bi-encoder, in evaluation mode, on the CPU.
-        estimator: how the ranker's probabilities are computed.
-        calibration: maps the logit of a ranker's mean probability, or a bi-encoder's cosine, to a probability.
-        calibrator: name of what fitted the map, for people.
-        scores: scores of the run's validation and test pools with known labels, with calibrated probabilities.
-        teacher: the run's own scores, if the model was distilled from it.
-    """
+    """A model to export: a ranker or a bi-encoder of a finished run, in evaluation mode, on the CPU."""
 
     run: FinishedRun
     model: M
     estimator: AbstractEstimator.Config = field(default_factory=Deterministic.Config)
     calibration: FittedMap
-    calibrator: str
+    """Maps the logit of a ranker's mean probability, or a bi-encoder's cosine, to a probability."""
+    calibrator: str  # name of what fitted the map, for people
     scores: Mapping[Split, PoolScores]
+    """Of the run's validation and test pools with known labels, with calibrated probabilities."""
     teacher: Mapping[Split, PoolScores] | None = None
+    """The run's own scores, if the model was distilled from it."""
 
     @property
     def affine(self) -> AffineMap:
@@ -66,38 +59,21 @@ class Subject(Generic[M]):
 def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
     """Return the first model of a run."""
     folder, estimator = run.members[0]
-    calibration, scores = _calibrated(run, choice)
-    return Subject(
-        run=run,
-        model=load_ranker(folder / "cross").eval(),  # with the weights of training: scoring rounds them
-        estimator=estimator,
-        calibration=calibration,
-        calibrator=own_calibrator(run) if choice == "run" else choice,
-        scores=scores,
-    )
+    model = load_ranker(folder / "cross").eval()  # with the weights of training: scoring rounds them
+    return Subject(run=run, model=model, estimator=estimator, **_calibrated(run, choice))
 
 
 def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedBiEncoder]:
     """Return the bi-encoder of a run that ranks by nothing else."""
     folder = next((path for path, _ in run.members), None)
     method, cpu = run.settings.settings, torch.device("cpu")
-    calibration, scores = _calibrated(run, choice)
-    if method.regime.trains and folder is not None:
-        calibration = _of_cosine(calibration, SumOfParts.load(folder / PARTS_FILE))
-    return Subject(
-        run=run,
-        model=LoadedBiEncoder.load(method.encoder, folder / "similarity" if folder else None, cpu),
-        calibration=calibration,
-        calibrator=own_calibrator(run) if choice == "run" else choice,
-        scores=scores,
-    )
-
-
-def _of_cosine(of_logit: FittedMap, fitted: SumOfParts) -> AffineMap:
-    """Return the map of the cosine from which a sum of this part alone makes the logit."""
-    assert isinstance(of_logit, AffineMap)
-    slope, offset = fitted.weight("similarity"), fitted.offset
-    return AffineMap(slope=of_logit.slope * slope, offset=of_logit.slope * offset + of_logit.offset)
+    model = LoadedBiEncoder.load(method.encoder, folder / "similarity" if folder else None, cpu)
+    subject = Subject(run=run, model=model, **_calibrated(run, choice))
+    if not method.regime.trains or folder is None:
+        return subject
+    of_logit, fitted = subject.affine, SumOfParts.load(folder / PARTS_FILE)  # the logit is made of the cosine alone
+    slope, offset = of_logit.slope * fitted.weight("similarity"), of_logit.slope * fitted.offset + of_logit.offset
+    return replace(subject, calibration=AffineMap(slope=slope, offset=offset))
 
 
 def own_calibrator(run: FinishedRun) -> str:
@@ -129,7 +105,10 @@ def known_scores(predictions: Mapping[Split, pa.Table]) -> dict[Split, PoolScore
     }
 
 
-def _calibrated(run: FinishedRun, choice: CalibrationChoice) -> tuple[FittedMap, dict[Split, PoolScores]]:
+def _calibrated(run: FinishedRun, choice: CalibrationChoice) -> dict[str, Any]:
+    """Return the fields of a subject about its calibration."""
     if choice == "run":
-        return run.fitted.calibration or IDENTITY, scores_of(run)
-    return fitted(scores_of(run), choice)
+        calibration, scores = run.fitted.calibration or IDENTITY, scores_of(run)
+        return {"calibration": calibration, "calibrator": own_calibrator(run), "scores": scores}
+    calibration, scores = fitted(scores_of(run), choice)
+    return {"calibration": calibration, "calibrator": choice, "scores": scores}

@@ -26,33 +26,23 @@ PROBES = (
     ("My printer hums", "restart it."),
     ("(Which one?)", "v2.1-beta", "Ähnlich wie gestern!"),
     ("ok", "naïve résumé", "打印机 坏了", "100 %"),
-)
-"""Contexts with letters, punctuation, digits, accents and another script at both ends of utterances."""
+)  # contexts with letters, punctuation, digits, accents and another script at both ends of utterances
 
 
 class PairTexts(Settings):
     """How contexts and candidates are written as texts for an exported ranker."""
 
-    utterance_separator: str
-    """What joins the utterances of a context."""
-    context_turns: int
-    """Maximum number of utterances; earlier ones are left out."""
+    utterance_separator: str  # what joins the utterances of a context
+    context_turns: int  # maximum number of utterances; earlier ones are left out
     limits: Budget
     """Maximum number of tokens of a context, whose end is kept, and of a candidate, whose start is kept."""
 
     def pairs(
         self, tokenizer: Any, context: Sequence[str | Mapping[str, str]], candidates: Sequence[str]
     ) -> list[tuple[str, str]]:
-        """Return (context, candidate) as texts for each candidate, cut to the token limits.
+        """Return (context, candidate) as texts for each candidate, cut to the token limits at words of the context.
 
-        A word that the limit would cut is left out of the context.
-
-        Args:
-            tokenizer: the exported one.
-            context: the last utterances, oldest first: texts, or objects with `text`.
-
-        Raises:
-            DataError: an utterance or candidate isn't a text, or is empty.
+        `context` has the last utterances, oldest first: texts, or objects with `text`; a DataError if one is empty.
         """
         utterances = [_text(turn if isinstance(turn, str) else turn.get("text"), "context") for turn in context]
         if not utterances:
@@ -64,10 +54,13 @@ class PairTexts(Settings):
             for candidate in candidates
         ]
 
+    def of_pool(self, tokenizer: Any, pool: Pool) -> list[tuple[str, str]]:
+        """Return the `pairs` of a pool."""
+        return self.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
+
     def encoded(self, tokenizer: Any, pool: Pool) -> list[Encoded]:
-        """Return the ids of each pair of a pool, and the index at which the candidate starts, by a stock tokenizer."""
-        pairs = self.pairs(tokenizer, [turn.text for turn in pool.context], pool.candidates)
-        encoded = tokenizer(*map(list, zip(*pairs, strict=True)), truncation=True)
+        """Return the ids of each pair of a pool by a stock tokenizer, and the index at which the candidate starts."""
+        encoded = tokenizer(*map(list, zip(*self.of_pool(tokenizer, pool), strict=True)), truncation=True)
         return [
             (np.array(ids, np.int32), len(ids) - 1 - encoded.sequence_ids(row).count(1))
             for row, ids in enumerate(encoded["input_ids"])
@@ -75,21 +68,13 @@ class PairTexts(Settings):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read how the texts of an exported folder are written.
-
-        Raises:
-            RunFolderError: the folder has no such file, or another one.
-        """
+        """Read how the texts of an exported folder are written, or raise a RunFolderError."""
         path = folder / EXPORT_FILE
         return validated_file(path, cls, read_json(path)["texts"])
 
 
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:
-    """Return how pairs are written so that a stock tokenizer gives the tokens that icalib does.
-
-    Raises:
-        SettingError: no separator gives the same tokens.
-    """
+    """Return how pairs are written so that a stock tokenizer gives icalib's tokens, or raise a SettingError."""
     special = tokenizer.sep_token
     wanted = (f" {special} ", special) if layout.turn_separators else (" ", "")
     for separator in wanted:
@@ -105,13 +90,9 @@ def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns:
 def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: bool = True) -> Any:
     """Return a backbone's tokenizer with the settings that an exported folder stores.
 
-    It cuts long pairs at the start of the context. Special tokens in users' texts are text, unless they separate the
-    utterances.
-
-    Args:
-        of_pairs: whether it reads pairs, or context and candidate separately.
-        has_segments: whether the encoder tells context and candidate apart by `token_type_ids`. Stock models take what
-            their tokenizer gives, and not every tokenizer says by itself what its model needs.
+    It cuts long pairs at the start of the context, and reads special tokens in users' texts as text unless they
+    separate utterances. `has_segments` says whether the encoder reads `token_type_ids`, which not every tokenizer knows
+    of its model.
     """
     from transformers import AutoTokenizer
 

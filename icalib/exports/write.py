@@ -16,9 +16,8 @@ from icalib.core.version import __version__
 from icalib.encoders.backbone import EMBEDDED, Tokenizer
 from icalib.exports.agreement import Agreement, Comparison, pools_to_compare
 from icalib.exports.choices import ExportFormat
-from icalib.exports.cross_encoder import write_cross_encoder
 from icalib.exports.onnx import write_onnx
-from icalib.exports.sentence_transformer import write_sentence_transformer
+from icalib.exports.stock import write_cross_encoder, write_sentence_transformer
 from icalib.exports.subject import Subject
 from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
 from icalib.metrics.calibration import brier, ece, nll, reliability_table
@@ -35,16 +34,11 @@ _WRITERS: Mapping[ExportFormat, Callable[..., Comparison]] = {
 def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, license: str) -> None:
     """Write a folder with the model, its tokenizer and a card, after comparing it with the run's model.
 
-    Raises:
-        SettingError: the backbone or its tokenizer isn't supported, or `out` isn't empty.
-        ExportError: the exported model computes something else.
+    A SettingError says that the backbone isn't supported or `out` isn't empty, an ExportError that outputs differ.
     """
     backbone, layout = subject.encoder.backbone, subject.model.layout
     tokenizer = stock_tokenizer(
-        backbone,
-        layout,
-        has_segments=subject.model.encoder.has_segments,
-        of_pairs=format != "sentence-transformer",
+        backbone, layout, has_segments=subject.model.encoder.has_segments, of_pairs=format != "sentence-transformer"
     )
     try:
         texts = texts_of(layout, Tokenizer(backbone), tokenizer, subject.run.folder.context_turns)
@@ -153,7 +147,6 @@ def _base_model(backbone: str) -> str | None:
 
 
 def _metrics(subject: Subject[Any]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the rows of the table: label and metrics."""
     for split, scores in subject.scores.items():
         own = _values(scores)
         yield f"this model, {split}", own

@@ -1,21 +1,29 @@
-"""A fitted calibrator of another ranker's scores: plain numbers that are saved as JSON."""
+"""Calibrators of other rankers' scores: plain numbers, fitted on one half of the queries and measured on the other."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, FiniteFloat
 from scipy.special import logit
 
+from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, Temperature
 from icalib.calibration.fitted import AffineMap, IsotonicMap
 from icalib.core.component import Settings, validated
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
 from icalib.core.files import content_digest, read_json, reading, write_json
+from icalib.core.seeding import child_seed
 from icalib.core.storage import location
-from icalib.metrics.calibration import PROB_CLIP
-from icalib.metrics.pairs import FloatArray
+from icalib.metrics.calibration import PROB_CLIP, nll
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Evaluation
+from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
+from icalib.metrics.summary import measure
 
 CALIBRATOR_FILE = "calibrator.json"
 _CHECKSUM = "checksum"
@@ -23,6 +31,13 @@ _CURE = f"Run its `icalib calibrate` command again; if you edited it, remove `{_
 
 Scale = Literal["probability", "logit"]
 """What scores are. `probability`: from 0 to 1, as rankers return them after a sigmoid; `logit`: any other numbers."""
+METRICS = ("NLL", "ECE", "Brier")
+MIN_QUERIES = 20
+UNCHANGED = "none"  # scores as they are: probabilities themselves, or the sigmoid of anything else
+METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
+    {UNCHANGED: None, "temperature": Temperature.Config(), "platt": Platt.Config(), "isotonic": Isotonic.Config()}
+)  # what is fitted, the simplest first
+_NUM_FOLDS = 5
 
 
 class Measured(Settings):
@@ -37,21 +52,14 @@ class Calibrator(Settings):
     """Maps scores of one ranker, on pools like those it was fitted on, to probabilities."""
 
     version: Literal[1] = 1
-    method: str
-    """Name of the chosen method."""
+    method: str  # name of the chosen method
     scale: Scale
-    map: Annotated[AffineMap | IsotonicMap, Field(discriminator="kind")]
-    """From logits to probabilities."""
-    lowest: FiniteFloat
-    """Lowest score that it was fitted on."""
-    highest: FiniteFloat
-    """Highest score that it was fitted on."""
-    num_fitted: int = Field(ge=1)
-    """Queries that it was fitted on."""
-    num_measured: int = Field(ge=1)
-    """Queries that the metrics were measured on, none of which it was fitted on."""
-    metrics: dict[str, dict[str, Measured]]
-    """By method and metric."""
+    map: Annotated[AffineMap | IsotonicMap, Field(discriminator="kind")]  # from logits to probabilities
+    lowest: FiniteFloat  # lowest score that it was fitted on
+    highest: FiniteFloat  # highest score that it was fitted on
+    num_fitted: int = Field(ge=1)  # queries that it was fitted on
+    num_measured: int = Field(ge=1)  # queries that the metrics were measured on, none of which it was fitted on
+    metrics: dict[str, dict[str, Measured]]  # by method and metric
 
     def prob(self, score: FloatArray) -> FloatArray:
         """Return calibrated probabilities, [N]; see `as_logit` for errors."""
@@ -64,12 +72,7 @@ class Calibrator(Settings):
 
     @classmethod
     def load(cls, folder: Path) -> Calibrator:
-        """Read the calibrator in a folder.
-
-        Raises:
-            RunFolderError: the folder has none.
-            DamagedFileError: it can't be read, or has changed since it was written.
-        """
+        """Read the calibrator in a folder; a RunFolderError if it has none, a DamagedFileError if it has changed."""
         path = folder / CALIBRATOR_FILE
         if not path.is_file():
             raise RunFolderError(
@@ -89,11 +92,7 @@ class Calibrator(Settings):
 
 
 def as_logit(score: FloatArray, scale: Scale) -> FloatArray:
-    """Return scores as calibrators take them, [N]; probabilities of 0 and 1 become those of ±16, as in float32.
-
-    Raises:
-        DataError: a score is not a probability, but the scale says so.
-    """
+    """Return scores as calibrators take them, [N]; probabilities of 0 and 1 become those of ±16, as in float32."""
     if scale == "logit":
         return score
     if (wrong := score[(score < 0) | (score > 1)]).size:
@@ -102,3 +101,73 @@ def as_logit(score: FloatArray, scale: Scale) -> FloatArray:
             "Give probabilities, or fit a calibrator with --scale logit on scores of any range.",
         )
     return logit(np.clip(score, PROB_CLIP, 1 - PROB_CLIP))
+
+
+def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, seed: int = 1) -> Calibrator:
+    """Fit on one half of the queries, drawn by `seed`, and measure on the other.
+
+    `pools` have scores as `logit`; scale auto takes them for probabilities if all are from 0 to 1. A DataError says
+    that there are too few queries, or no right or no wrong pairs, or what `as_logit` refuses.
+    """
+    _check(pools)
+    if scale == "auto":
+        scale = "probability" if bool(((pools.logit >= 0) & (pools.logit <= 1)).all()) else "logit"
+    logits = replace(pools, logit=as_logit(pools.logit, scale))
+    fold = _folds(pools.num_pools, 2, child_seed(seed, "halves"))
+    fitting, measuring = logits.subset(fold == 0), logits.subset(fold == 1)
+    nll_of = {method: _cross_validated_nll(fitting, method, seed) for method in METHODS}
+    chosen = min(nll_of, key=lambda method: nll_of[method])
+    maps = {method: _fitted(fitting, method) for method in METHODS}
+    fitted_on = pools.subset(fold == 0).logit
+    return Calibrator(
+        method=chosen,
+        scale=scale,
+        map=maps[chosen],
+        lowest=float(fitted_on.min()),
+        highest=float(fitted_on.max()),
+        num_fitted=fitting.num_pools,
+        num_measured=measuring.num_pools,
+        metrics={
+            method: _measured(replace(measuring, prob=fitted.apply(measuring.logit)), seed)
+            for method, fitted in maps.items()
+        },
+    )
+
+
+def _check(pools: PoolScores) -> None:
+    num_right, num_pairs = int(pools.label.sum()), len(pools.label)
+    if not 0 < num_right < num_pairs:
+        raise DataError(
+            f"all {num_pairs} labels are {int(num_right > 0)}", "Expected right and wrong candidates.", field="label"
+        )
+    if pools.num_pools < MIN_QUERIES:
+        raise DataError(
+            f"found {pools.num_pools} queries",
+            f"Calibration needs at least {MIN_QUERIES}: one half fits, the other measures. Label more of them.",
+        )
+
+
+def _folds(num_pools: int, num_folds: int, seed: int) -> IntArray:
+    return np.random.default_rng(seed).permutation(np.arange(num_pools) % num_folds)
+
+
+def _cross_validated_nll(fitting: PoolScores, method: str, seed: int) -> float:
+    fold = _folds(fitting.num_pools, _NUM_FOLDS, child_seed(seed, "folds"))
+    prob = np.zeros(len(fitting.logit))
+    for held_out in range(_NUM_FOLDS):
+        fitted = _fitted(fitting.subset(fold != held_out), method)
+        is_held_out = fold[fitting.pool] == held_out
+        prob[is_held_out] = fitted.apply(fitting.logit[is_held_out])
+    return nll(prob, fitting.label)
+
+
+def _fitted(pools: PoolScores, method: str) -> AffineMap | IsotonicMap:
+    config = METHODS[method]
+    if config is None:
+        return AffineMap(slope=1.0, offset=0.0)
+    return config.build().fit(pools.logit, pools.label)
+
+
+def _measured(pools: PoolScores, seed: int) -> dict[str, Measured]:
+    measured = measure(Evaluation(pools), {name: find_metric(name) for name in METRICS}, seed=seed)
+    return {name: Measured(value=value, low=ends.low, high=ends.high) for name, (value, ends) in measured.items()}

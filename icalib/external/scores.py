@@ -1,22 +1,36 @@
-"""Score files of other rankers: Parquet, JSONL or CSV with a row for each query and candidate."""
+"""Score files of other rankers, a row for each query and candidate: reading them, adding calibrated probabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+import csv
+import json
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import IO, Annotated, Any, Literal, TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 
 from icalib.core.component import Settings
-from icalib.core.errors import DataError
+from icalib.core.errors import DataError, SettingError
+from icalib.core.files import whole_file
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
-from icalib.data.sources.rows import read_rows, row_of
-from icalib.metrics.pairs import PoolScores
+from icalib.data.sources.rows import Kind, kind_of, read_rows, row_of
+from icalib.external.calibrator import Calibrator
+from icalib.metrics.pairs import FloatArray, PoolScores
 
 S = TypeVar("S", bound="Scored")
 _LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}  # as JSON, CSV and pandas write them
+PROB = "calibrated_prob"
+BATCH_ROWS = 1 << 16
+_SUFFIXES: dict[Kind, str] = {"parquet": ".parquet", "lines": ".jsonl", "csv": ".csv"}
+_MANY_OUTSIDE = 0.05
+ToProb = Callable[[FloatArray], FloatArray]
 
 
 class Columns(Settings):
@@ -42,16 +56,10 @@ class Labelled(Scored):
     query: str = Field(min_length=1)
     candidate: str = Field(min_length=1)
     label: Annotated[Literal[0, 1], BeforeValidator(lambda value: _LABELS.get(str(value).lower(), value))]
-    """1 right, 0 wrong."""
 
 
 def read_labelled(path: Path, columns: Columns) -> PoolScores:
-    """Read the labelled scores of a file: a pool for each query, in ascending order of the queries' names.
-
-    Raises:
-        DataError: the file is missing, empty or damaged; or a row lacks a column, repeats a query and candidate, or has
-            a score that is not finite or a label that is not 0 or 1.
-    """
+    """Read the labelled scores of a file, a pool for each query, sorted by their names, or raise a DataError."""
     names = columns.model_dump()
     pools: dict[str, dict[str, tuple[float, int]]] = {}
     for raw, row in read_score_rows(path):
@@ -68,11 +76,7 @@ def read_labelled(path: Path, columns: Columns) -> PoolScores:
 
 
 def read_score_rows(path: Path) -> Iterator[tuple[Raw, dict[str, Any]]]:
-    """Yield the rows of a score file.
-
-    Raises:
-        DataError: the file is missing, empty or damaged, or a row can't be read.
-    """
+    """Yield the rows of a score file, or raise a DataError."""
     check_exists(path)
     for raw in read_rows(path):
         raw = replace(raw, cure="Correct the row, or remove it")
@@ -81,17 +85,7 @@ def read_score_rows(path: Path) -> Iterator[tuple[Raw, dict[str, Any]]]:
 
 
 def parsed(model: type[S], raw: Raw, row: Mapping[str, Any], names: Mapping[str, str]) -> S:
-    """Return what is read of a row.
-
-    Args:
-        model: what is read.
-        raw: the row's position.
-        row: its values.
-        names: the column of each field.
-
-    Raises:
-        DataError: a column is missing, or a value is not valid.
-    """
+    """Return the fields of `model` in a row, `names` being the column of each, or raise a DataError."""
     check_columns(raw.path, raw.line, names.values(), row)
     return build(model, {field: row[name] for field, name in names.items()}, raw, names)
 
@@ -117,3 +111,149 @@ def check_has_rows(path: Path, num_rows: int) -> None:
     """Refuse a score file without rows."""
     if not num_rows:
         raise DataError("the file has no rows", "Expected a row for each query and candidate.", path=path)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was written; `notes` say how the scores differ from those that the calibrator was fitted on."""
+
+    out: Path
+    num_pairs: int
+    notes: tuple[str, ...]
+
+
+def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> Applied:
+    """Write the rows of a score file with the column `calibrated_prob` to a file of the same format.
+
+    A DataError says that the file or a score can't be used, a SettingError that the name of `out` doesn't fit.
+    """
+    check_exists(scores)
+    kind = kind_of(scores)
+    _check_out(scores, out, kind)
+    seen = _Seen(calibrator)
+    with whole_file(out) as temporary:
+        if kind == "parquet":
+            _write_parquet(scores, temporary, columns, seen.prob)
+        else:
+            rows = _with_probs(scores, columns, seen.prob)
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                if kind == "csv":
+                    _write_csv(file, rows)
+                else:
+                    file.writelines(json.dumps(row) + "\n" for row in rows)
+        check_has_rows(scores, seen.num_pairs)
+    return Applied(out, seen.num_pairs, tuple(seen.notes()))
+
+
+def _check_out(scores: Path, out: Path, kind: Kind) -> None:
+    if kind not in _SUFFIXES:
+        raise DataError("found a JSON document", "Write one JSON object a line (JSONL).", path=scores)
+    if out.suffix != _SUFFIXES[kind]:
+        raise SettingError(f"{out}: {scores.name} becomes a file that ends in {_SUFFIXES[kind]}. Name the output so.")
+    if out.exists() and out.samefile(scores):
+        raise SettingError(f"{out} is the score file itself. Name another file for the output.")
+
+
+class _Seen:
+    """Calibrates scores, and remembers how far they are like those that the calibrator was fitted on."""
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        self._calibrator = calibrator
+        self.num_pairs = self._num_outside = self._num_unit = 0
+
+    def prob(self, score: FloatArray) -> FloatArray:
+        lowest, highest = self._calibrator.lowest, self._calibrator.highest
+        self.num_pairs += len(score)
+        self._num_outside += int(((score < lowest) | (score > highest)).sum())
+        self._num_unit += int(((score >= 0) & (score <= 1)).sum())
+        return self._calibrator.prob(score)
+
+    def notes(self) -> Iterator[str]:
+        fitted = self._calibrator
+        fitted_range = f"{fitted.lowest:.4g} to {fitted.highest:.4g}"
+        if (outside := self._num_outside / self.num_pairs) > _MANY_OUTSIDE:
+            yield (
+                f"{outside:.0%} of the scores are outside of {fitted_range}, the range that the calibrator was fitted "
+                "on: don't rely on their probabilities"
+            )
+        if self._num_unit == self.num_pairs and (fitted.lowest < -1 or fitted.highest > 2):
+            yield (
+                f"all scores are from 0 to 1, but the calibrator was fitted on {fitted_range}: if these are "
+                "probabilities and those were not, the calibrated ones are wrong"
+            )
+
+
+def _with_probs(path: Path, columns: Columns, to_prob: ToProb) -> Iterator[dict[str, Any]]:
+    rows, names = read_score_rows(path), {"score": columns.score}
+    while batch := list(islice(rows, BATCH_ROWS)):
+        score = np.array([parsed(Scored, raw, row, names).score for raw, row in batch])
+        for (raw, row), prob in zip(batch, to_prob(score).tolist(), strict=True):
+            _check_free(path, raw.line, row)
+            yield {**row, PROB: prob}
+
+
+def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]]) -> None:
+    for first in rows:  # of a CSV file, whose rows all have the header's columns
+        writer = csv.DictWriter(file, list(first), lineterminator="\n")
+        writer.writeheader()
+        writer.writerow(first)
+        writer.writerows(rows)
+
+
+def _write_parquet(path: Path, out: Path, columns: Columns, to_prob: ToProb) -> None:
+    with _reading(path):
+        schema = pq.read_schema(path)
+    check_columns(path, 0, [columns.score], schema.names)
+    _check_free(path, 0, schema.names)
+    added = pa.field(PROB, pa.float64())
+    num_rows = 0
+    with pq.ParquetWriter(out, schema.append(added)) as writer:
+        for batch in _parquet_batches(path):
+            score = _parquet_scores(batch[columns.score], path, num_rows, columns.score)
+            writer.write_batch(batch.append_column(added, pa.array(to_prob(score))))
+            num_rows += batch.num_rows
+
+
+def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with _reading(path), pq.ParquetFile(path) as file:
+        yield from file.iter_batches(batch_size=BATCH_ROWS)
+
+
+@contextmanager
+def _reading(path: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"damaged ({error})", "Get the file again, or write it again.", path=path) from error
+
+
+def _parquet_scores(values: pa.Array, path: Path, num_before: int, column: str) -> FloatArray:
+    try:
+        score = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"found values of type {values.type}, expected numbers",
+            "Name the column of scores with --columns score=NAME.",
+            path=path,
+            field=column,
+        ) from error
+    if (wrong := np.flatnonzero(~np.isfinite(score))).size:
+        row = int(wrong[0])
+        raise DataError(
+            f"found {values[row]}",
+            "Expected: a finite number. Correct the row, or remove it.",
+            path=path,
+            line=num_before + row + 1,
+            field=column,
+        )
+    return score
+
+
+def _check_free(path: Path, line: int, names: Collection[str]) -> None:
+    if PROB in names:
+        raise DataError(
+            f"has a column {PROB} already",
+            "Rename it, or apply the calibrator to the original file.",
+            path=path,
+            line=line,
+        )

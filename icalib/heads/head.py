@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig, Settings
 
-PairLoss = Callable[[Tensor, Tensor], Tensor]
-"""Loss of each pair from its logit and label: [B], [B] → [B]."""
+PairLoss = Callable[[Tensor, Tensor], Tensor]  # loss of each pair from its logit and label: [B], [B] → [B]
+PosteriorTask = Callable[[], Any]
+"""A part of a posterior's computation that any process can run: picklable, with a result that depends on it alone."""
 
 
 class Support(Settings):
@@ -91,27 +92,16 @@ class LogitPosterior(NamedTuple):
     var_SB: Tensor
 
 
-class PosteriorTask(Protocol):
-    """A part of a posterior's computation that any process can run; it must be picklable."""
-
-    def run(self) -> Any:
-        """Compute the part; the result depends on the task only."""
-        ...
-
-
 class PosteriorHead(AbstractHead):
     """A head whose logits have a posterior, computed from training pairs once the weights are final.
 
-    The posterior belongs to the weights that it was computed for: `forget` drops it when they change, and a head
-    without a posterior refuses to predict.
+    `forget` drops the posterior when they change, and a head without one refuses to predict by a PosteriorError.
     """
 
-    num_jitters: int
-    """How many times since construction jitter had to be raised."""
+    num_jitters: int  # how many times since construction jitter had to be raised
 
     @override
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return a scalar that depends on every parameter; in training mode, drop the posterior."""
         if self.training:
             self.forget()
         return super().touch(features_BD, mean_B)
@@ -130,11 +120,13 @@ class PosteriorHead(AbstractHead):
 
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
         """Compute the posterior from the observations of all processes, in rank order, and drop them."""
-        raise NotImplementedError
+        self.collect(observations)
+        if tasks := self.posterior_tasks(seed=seed):
+            self.take_results([task() for task in tasks])
 
-    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Do the part of `condition` that `posterior_tasks` does not do; by default all of it."""
-        self.condition(observations, seed=seed)
+    def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
+        """Do the part of `condition` that `posterior_tasks` does not do, without drawing anything."""
+        raise NotImplementedError
 
     def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
         """Return what is left after `collect` as tasks that can run anywhere; by default none."""
@@ -145,19 +137,11 @@ class PosteriorHead(AbstractHead):
         raise NotImplementedError
 
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return the posterior of the logits.
-
-        Raises:
-            PosteriorError: there is no posterior for the current weights.
-        """
+        """Return the posterior of the logits."""
         raise NotImplementedError
 
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the tensors of the posterior that a checkpoint stores.
-
-        Raises:
-            PosteriorError: there is no posterior for the current weights.
-        """
+        """Return the tensors of the posterior that a checkpoint stores."""
         raise NotImplementedError
 
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, final
+from functools import partial
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from pydantic import Field
@@ -12,8 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.core.errors import PosteriorError
-from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, Support
-from icalib.heads.kernel import KernelName, ScaledKernel
+from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, PosteriorTask, Support
 from icalib.inference.gibbs import (
     ChainProblem,
     Chains,
@@ -26,25 +27,7 @@ from icalib.inference.gibbs import (
 )
 from icalib.inference.polya_gamma import Method
 
-
-@dataclass(frozen=True)
-class GibbsTask:
-    """One block of the Gibbs chains over a support set."""
-
-    state: dict[str, Tensor]
-    block: int
-    num_chains: int
-    num_steps: int
-    seed: int
-
-    def run(self) -> Chains:
-        """Sample the block, on a GPU if there is one; the chains are returned on the CPU."""
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        state = {name: tensor.to(device) for name, tensor in self.state.items()}
-        chains = sample_block(
-            chain_problem(state), self.block, num_chains=self.num_chains, num_steps=self.num_steps, seed=self.seed
-        )
-        return Chains(chains.omega_SN.cpu(), chains.num_jitters)
+KernelName = Literal["rbf", "matern", "linear"]
 
 
 @final
@@ -99,10 +82,7 @@ class PolyaGammaHead(PosteriorHead):
         nn.init.eye_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
         self.kernel = ScaledKernel(
-            config.kernel,
-            length_scale=config.length_scale,
-            output_scale=config.output_scale,
-            learn=config.learn_kernel,
+            config.kernel, length_scale=config.length_scale, output_scale=config.output_scale, learn=config.learn_kernel
         )
         self.num_jitters = 0
         self._observed: list[dict[str, Tensor]] = []
@@ -111,15 +91,11 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return the posterior's mean logits [B]."""
         return self.posterior(features_BD, mean_B).mean_SB.mean(0)
 
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Return −log p(y|ω, X) / B for each pair [B], averaged over chains, with the batch as the data set.
-
-        The chains' seed comes from torch's global generator. In training mode the posterior is dropped.
-        """
+        """Return −log p(y|ω, X) / B for each pair [B], with the batch as the data set."""
         seed = int(torch.randint(2**62, ()))
         return (self.joint_loss(self.represent(features_BD, mean_B), labels_B, seed=seed) / len(labels_B)).expand(
             len(labels_B)
@@ -129,8 +105,7 @@ class PolyaGammaHead(PosteriorHead):
     def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return projected features, mean and the kernel's (ln ℓ, ln σ²) of each pair; [B, D + 3].
 
-        The scales are repeated in each row so that their gradients come back with those of the features. In training
-        mode the posterior is dropped.
+        The scales are repeated in each row so that their gradients come back with those of the features.
         """
         if self.training:
             self.forget()
@@ -141,7 +116,6 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def joint_loss(self, representations_BR: Tensor, labels_B: Tensor, *, seed: int) -> Tensor:
-        """Return −log p(y|ω, X), averaged over chains, with all B pairs as one data set."""
         width = self.projection.in_features
         projected_BD, mean_B = representations_BR[:, :width], representations_BR[:, width]
         with torch.autocast(representations_BR.device.type, enabled=False):
@@ -171,7 +145,6 @@ class PolyaGammaHead(PosteriorHead):
     @override
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        """Store pairs' projected features, means and labels."""
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
         dtype = projected_BD.dtype
@@ -179,44 +152,26 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def observations(self) -> dict[str, Tensor]:
-        """Return what this process observed: features [N, D], mean [N] and labels [N]; N may be 0."""
         like = self.projection.weight  # its shape is unknown under ZeRO 3, where another worker may hold it
         nothing = {"features": like.new_empty(0, self.projection.in_features), "mean": like.new_empty(0)}
         return _joined([_on_cpu(**nothing, labels=nothing["mean"]), *self._observed])
 
     @override
-    def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Collect the support set and run all chains in this process, with `prediction_steps` steps."""
-        self.collect(observations, seed=seed)
-        self.take_results([task.run() for task in self.posterior_tasks(seed=seed)])
-
-    @override
     @torch.no_grad()
-    def collect(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Join the observations of all processes, in rank order, and drop them, without running the chains."""
+    def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
         joined = {name: part.to(self.projection.weight.device) for name, part in _joined(observations).items()}
         self.forget()
-        problem = self._problem(joined["features"], joined["mean"], joined["labels"])
-        self._state = {**joined, "kernel": problem.kernel_NN}
+        self._state = {**joined, "kernel": self.kernel(joined["features"], joined["features"])}
 
     @override
-    def posterior_tasks(self, *, seed: int) -> Sequence[GibbsTask]:
-        """Return the chains over the collected support set, block by block."""
+    def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
         state, config = self._collected(), self.config
-        return [
-            GibbsTask(state, block, config.num_chains, config.prediction_steps, seed)
-            for block in range(num_blocks(config.num_chains))
-        ]
+        settings = {"num_chains": config.num_chains, "num_steps": config.prediction_steps, "seed": seed}
+        return [partial(_sample_block, state, block, **settings) for block in range(num_blocks(config.num_chains))]
 
     @override
     def take_results(self, results: Sequence[Chains]) -> None:
-        """Complete the collected support set by its chains."""
-        chains, num_points = join_blocks(results), len(self._collected()["labels"])
-        if chains.omega_SN.shape[1] != num_points:
-            raise PosteriorError(
-                f"the chains are over {chains.omega_SN.shape[1]} points, but the support set has {num_points}. "
-                "Sample the chains from this head's posterior state."
-            )
+        chains = join_blocks(results)
         self._state["omega"] = chains.omega_SN.to(self._state["kernel"])
         self._conditional = None
         self.num_jitters += chains.num_jitters
@@ -224,7 +179,6 @@ class PolyaGammaHead(PosteriorHead):
     @override
     @torch.no_grad()
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return one Gaussian for each chain and each pair's logit."""
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
             conditional = self._conditional_on(projected_BD.device)
@@ -234,36 +188,21 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the support set (features [N, D], mean [N], labels [N]), its kernel matrix [N, N] and omega [S, N].
-
-        Before the chains have run there is no omega.
-        """
+        """Return the support set, its kernel matrix [N, N] and, once the chains have run, omega [S, N]."""
         return dict(self._collected())
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Load a posterior, or a support set without chains, from a checkpoint."""
-        missing = {"features", "mean", "labels", "kernel"} - state.keys()
-        if missing:
-            raise PosteriorError(
-                f"the checkpoint's posterior lacks {', '.join(sorted(missing))}, so it isn't that of a Pólya–Gamma "
-                "head. Delete it and run the command again to recompute it."
-            )
         self.forget()
         self._state = dict(state)
 
     @override
     def forget(self) -> None:
-        """Drop posterior, support set and observations."""
         self._observed, self._state, self._conditional = [], {}, None
 
     def _project(self, features_BD: Tensor) -> Tensor:
         projected_BD = self.projection(features_BD.to(self.projection.weight.dtype))
         return nn.functional.normalize(projected_BD, dim=-1) if self.config.normalise else projected_BD
-
-    def _problem(self, projected_ND: Tensor, mean_N: Tensor, labels_N: Tensor) -> ChainProblem:
-        kernel_NN = self.kernel(projected_ND, projected_ND)
-        return ChainProblem(kernel_NN, mean_N.to(kernel_NN), labels_N.to(kernel_NN))
 
     def _collected(self) -> dict[str, Tensor]:
         if not self._state:
@@ -291,9 +230,71 @@ def chain_problem(state: Mapping[str, Tensor]) -> ChainProblem:
     return ChainProblem(kernel_NN=state["kernel"], mean_N=state["mean"], labels_N=state["labels"])
 
 
+def _sample_block(state: Mapping[str, Tensor], block: int, **settings: int) -> Chains:
+    """Sample a block of the chains over a support set, on a GPU if there is one; they are returned on the CPU."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    there = {name: tensor.to(device) for name, tensor in state.items()}
+    chains = sample_block(chain_problem(there), block, **settings)
+    return Chains(chains.omega_SN.cpu(), chains.num_jitters)
+
+
 def _on_cpu(**tensors: Tensor) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
 
 def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in ("features", "mean", "labels")}
+
+
+class ScaledKernel(nn.Module):
+    """σ² k(x/ℓ, x'/ℓ) with k gpytorch's RBF kernel, Matérn's with ν = 5/2, or the inner product.
+
+    ln ℓ and ln σ² are kept here, as parameters if they are learnt: gpytorch calls its modules without the hooks by
+    which DeepSpeed gathers sharded parameters.
+    """
+
+    log_length_scale: Tensor
+    log_output_scale: Tensor
+
+    def __init__(self, name: KernelName, *, length_scale: float, output_scale: float, learn: bool) -> None:
+        super().__init__()
+        self._name: KernelName = name
+        for scale, value in (("log_length_scale", length_scale), ("log_output_scale", output_scale)):
+            start = torch.tensor([math.log(value)])
+            if learn:
+                self.register_parameter(scale, nn.Parameter(start))
+            else:
+                self.register_buffer(scale, start, persistent=False)
+
+    def forward(self, x_AD: Tensor, x_BD: Tensor) -> Tensor:
+        """Return the kernel matrix [A, B]."""
+        return self.with_scales(x_AD, x_BD, self.log_scales)
+
+    @property
+    def log_scales(self) -> Tensor:
+        """(ln ℓ, ln σ²), [2]."""
+        return torch.cat([self.log_length_scale, self.log_output_scale])
+
+    def with_scales(self, x_AD: Tensor, x_BD: Tensor, log_scales: Tensor) -> Tensor:
+        """Return the kernel matrix [A, B] for other scales (ln ℓ, ln σ²), without reading this module's."""
+        length_scale, output_scale = log_scales.exp().split(1)
+        unit = _unit_kernel(self._name, like=x_AD)
+        return output_scale * unit(x_AD / length_scale, x_BD / length_scale).to_dense()
+
+    def diagonal(self, x_BD: Tensor) -> Tensor:
+        """Return the kernel of each point with itself [B]."""
+        unit = _unit_kernel(self._name, like=x_BD)
+        return self.log_output_scale.exp() * unit(x_BD / self.log_length_scale.exp(), diag=True)
+
+
+def _unit_kernel(name: KernelName, *, like: Tensor) -> Any:
+    with warnings.catch_warnings():
+        # linear_operator compiles one of its functions by torch.jit.script when it is imported.
+        warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)
+        from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel
+
+    if name == "linear":
+        kernel = LinearKernel().initialize(variance=1.0)
+    else:
+        kernel = (RBFKernel() if name == "rbf" else MaternKernel(nu=2.5)).initialize(lengthscale=1.0)
+    return kernel.to(like).requires_grad_(False)

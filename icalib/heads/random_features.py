@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, Self, final
 
 import torch
+import torch.distributed as dist
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
@@ -14,10 +15,15 @@ from typing_extensions import override
 from icalib.core.errors import PosteriorError
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead
-from icalib.heads.step_information import StepInformation
-from icalib.inference.evidence import best_ridge, response, spectrum
-from icalib.inference.laplace import Likelihood, information, logit_variance, precision_factor
-from icalib.inference.random_features import random_features
+from icalib.inference.laplace import (
+    Likelihood,
+    best_ridge,
+    information,
+    logit_variance,
+    precision_factor,
+    random_features,
+    response,
+)
 
 
 @final
@@ -82,8 +88,7 @@ class RandomFeatureHead(PosteriorHead):
     phases_L: Tensor
     length_scale: Tensor
     factor_LL: Tensor | None
-    ridge: float
-    """τ of the posterior."""
+    ridge: float  # τ of the posterior
 
     def __init__(self, config: Config, *, width: int) -> None:
         super().__init__()
@@ -100,9 +105,7 @@ class RandomFeatureHead(PosteriorHead):
         self.register_buffer("length_scale", torch.tensor([length_scale]), persistent=False)
         self.register_buffer("factor_LL", None, persistent=False)
         self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, config.ema_momentum)
-        self._observed_LL: Tensor | None = None
-        self._response_L: Tensor | None = None
-        self._num_observed = 0
+        self._observed: dict[str, Tensor] = {}
         self._counted = True
         self.ridge = config.ridge
 
@@ -112,12 +115,10 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return point logits [B], those of the posterior's mode."""
         return self.features_and_logits(features_BD, mean_B)[1]
 
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
-        """Return the training loss of each pair [B]; without exact Laplace, also add the step's information."""
         if self.training:
             self.forget()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
@@ -138,34 +139,34 @@ class RandomFeatureHead(PosteriorHead):
     @override
     @torch.no_grad()
     def observe(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor) -> None:
-        """Add the information of some training pairs; no action needed if training summed it."""
-        if self.steps is None:
-            phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
-            self._observed_LL = self._observed() + information(phi_BL, logits_B, self.config.likelihood)
-            self._num_observed += len(phi_BL)
-            if self.config.ridge_choice == "evidence":
-                added_L = response(phi_BL, logits_B, mean_B, labels_B)
-                self._response_L = added_L if self._response_L is None else self._response_L + added_L
+        if self.steps is not None:
+            return
+        phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
+        found = {"precision": information(phi_BL, logits_B, self.config.likelihood), "count": torch.tensor(len(phi_BL))}
+        if self.config.ridge_choice == "evidence":
+            found["response"] = response(phi_BL, logits_B, mean_B, labels_B)
+        seen = self._observed
+        self._observed = {name: seen[name] + found[name] for name in found} if seen else found
 
     @override
     def observations(self) -> dict[str, Tensor]:
-        """Return this process' information [L, L] and number of pairs; empty if training summed it."""
-        if self.steps is not None:
-            return {}
-        found = {"precision": self._observed(), "count": torch.tensor([self._num_observed])}
-        if self.config.ridge_choice == "evidence":
-            found["response"] = torch.zeros(self.num_features) if self._response_L is None else self._response_L
-        return found
+        if self.steps is not None or self._observed:
+            return self._observed
+        size = self.num_features
+        nothing_LL = torch.zeros(size, size, dtype=torch.float64, device=self.phases_L.device)
+        return {"precision": nothing_LL, "count": torch.tensor(0), "response": nothing_LL[0]}
 
     @override
     @torch.no_grad()
-    def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:
-        """Factor the precision of all pairs, after choosing τ; `seed` is not used, since nothing is drawn."""
-        total_LL, num_pairs = self.steps.total() if self.steps is not None else _joined(observations)
+    def collect(self, observations: Sequence[dict[str, Tensor]]) -> None:
+        if self.steps is not None:
+            total_LL, num_pairs = self.steps.total()
+        else:
+            total_LL, num_pairs = _sum(observations, "precision"), sum(int(one["count"]) for one in observations)
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
         if self.config.ridge_choice == "evidence":
-            self.ridge = best_ridge(spectrum(total_LL, _joined_response(observations).to(total_LL.device)))
+            self.ridge = best_ridge(total_LL, _sum(observations, "response").to(total_LL.device))
         self.forget()
         factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
         self.num_jitters += raised
@@ -173,7 +174,6 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior(self, features_BD: Tensor, mean_B: Tensor) -> LogitPosterior:
-        """Return the posterior of the logits: one Gaussian, fields [1, B]."""
         factor_LL = self._factor()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         with _float32(phi_BL):
@@ -181,31 +181,18 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
-        """Return the precision's Cholesky factor [L, L], and a chosen τ [1]."""
         chosen = {} if self.config.ridge_choice == "fixed" else {"ridge": torch.tensor([self.ridge])}
         return {"factor": self._factor(), **chosen}
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
-        """Load the Cholesky factor of a checkpoint."""
-        shape = list(state["factor"].shape) if "factor" in state else None
-        if shape != [self.num_features] * 2:
-            raise PosteriorError(
-                f"the posterior of a head with {self.num_features} random features is a factor of that many "
-                f"rows and columns; the checkpoint has {shape or sorted(state)}. Delete the checkpoint and run the "
-                "command again to recompute it."
-            )
         self.factor_LL = state["factor"].to(self.phases_L.device)
-        if "ridge" in state:
-            self.ridge = float(state["ridge"])
+        self.ridge = float(state.get("ridge", self.ridge))
 
     @override
     def forget(self) -> None:
-        """Drop posterior and observations, but not the information that training sums."""
         self.factor_LL = None
-        self._observed_LL = None
-        self._response_L = None
-        self._num_observed = 0
+        self._observed = {}
 
     def features_and_logits(self, features_BD: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
         """Return the random features φ [B, L] and the point logits [B]."""
@@ -214,7 +201,6 @@ class RandomFeatureHead(PosteriorHead):
             return phi_BL, mean_B.float() + self.coefficients(phi_BL)
 
     def _phi(self, hidden_BD: Tensor) -> Tensor:
-        """Return features of about unit norm [B, L]."""
         if self.config.features == "linear":
             return hidden_BD / math.sqrt(self.num_features)
         return random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
@@ -222,12 +208,6 @@ class RandomFeatureHead(PosteriorHead):
     def _hidden(self, features_BD: Tensor) -> Tensor:
         hidden_BD = self.dense(features_BD.float())
         return self.norm(self.dropout(torch.tanh(hidden_BD) if self.config.activation == "tanh" else hidden_BD))
-
-    def _observed(self) -> Tensor:
-        if self._observed_LL is not None:
-            return self._observed_LL
-        size = self.num_features
-        return torch.zeros(size, size, dtype=torch.float64, device=self.phases_L.device)
 
     def _factor(self) -> Tensor:
         if self.factor_LL is None:
@@ -239,10 +219,9 @@ class RandomFeatureHead(PosteriorHead):
 
 
 class Coefficients(nn.Module):
-    """φ [B, L] ↦ φᵀβ [B], with β = β'·√(L/2) learnt as β'.
+    """φ [B, L] ↦ φᵀβ [B], with β = β'·√(L/2) learnt as β': φ has unit norm, and β' learns as on plain cosines.
 
-    The scaling lets φ have unit norm, as the prior β ~ N(0, I) requires, while β' learns as fast as on unscaled
-    cosines. β' is a vector and thus exempt from weight decay, which would be a second prior.
+    β' is a vector and thus exempt from weight decay, which would be a second prior.
     """
 
     def __init__(self, num_features: int) -> None:
@@ -254,6 +233,50 @@ class Coefficients(nn.Module):
         return phi_BL @ (self.scaled_L * math.sqrt(len(self.scaled_L) / 2))
 
 
+class StepInformation(nn.Module):
+    """The information of an epoch's steps over all processes, saved with the weights; `momentum` is α."""
+
+    moving_LL: Tensor
+    num_pairs: Tensor
+    num_steps: Tensor
+
+    def __init__(self, num_features: int, momentum: float) -> None:
+        super().__init__()
+        self._momentum = momentum
+        self.register_buffer("moving_LL", torch.zeros(num_features, num_features, dtype=torch.float64))
+        self.register_buffer("num_pairs", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("num_steps", torch.zeros(1, dtype=torch.int64))
+
+    def reset(self) -> None:
+        """Reset to zero."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    @torch.no_grad()
+    def add(self, step_LL: Tensor, num_pairs: int) -> None:
+        """Add a step's Σ wφφᵀ, summed over processes; every process must call it, with 0 pairs if it has none."""
+        pairs = torch.full_like(self.num_pairs, num_pairs)
+        if dist.is_initialized():
+            dist.all_reduce(step_LL)
+            dist.all_reduce(pairs)
+        counts = pairs > 0  # stays on the device: reading it would wait for the update
+        # P̄ ← αP̄ + (1 − α)(1/M) Σ wφφᵀ over a step's M pairs: GPF-BERT Eq. 5 with the mean of SNGP's code
+        weight = (1 - self._momentum) * counts.to(self.moving_LL.dtype)
+        self.moving_LL.lerp_(step_LL / pairs.clamp(min=1), weight)
+        self.num_pairs += pairs
+        self.num_steps += counts
+
+    def total(self) -> tuple[Tensor, int]:
+        """Return the epoch's Σ wφφᵀ [L, L] and its number of pairs."""
+        num_pairs, num_steps = int(self.num_pairs), int(self.num_steps)
+        if not num_steps:
+            raise PosteriorError(
+                "head.laplace computes the precision from the last epoch's training steps, and these weights had no "
+                "step. Train them, or set head.laplace=exact."
+            )
+        return self.moving_LL * (num_pairs / (1 - self._momentum**num_steps)), num_pairs  # it started from 0
+
+
 def _dense(width: int, bound: float | None) -> nn.Linear:
     dense = nn.Linear(width, width)
     nn.init.eye_(dense.weight)
@@ -261,18 +284,12 @@ def _dense(width: int, bound: float | None) -> nn.Linear:
     return dense if bound is None else SpectralLinear(dense, bound=bound)
 
 
-def _joined(observations: Sequence[dict[str, Tensor]]) -> tuple[Tensor, int]:
-    total_LL = observations[0]["precision"]
+def _sum(observations: Sequence[dict[str, Tensor]], name: str) -> Tensor:
+    """Return the sum over processes, float64."""
+    total = observations[0][name].double()
     for one in observations[1:]:
-        total_LL = total_LL + one["precision"].to(total_LL.device)
-    return total_LL, sum(int(one["count"]) for one in observations)
-
-
-def _joined_response(observations: Sequence[dict[str, Tensor]]) -> Tensor:
-    total_L = observations[0]["response"].double()
-    for one in observations[1:]:
-        total_L = total_L + one["response"].to(total_L)
-    return total_L
+        total = total + one[name].to(total)
+    return total
 
 
 def _float32(features: Tensor) -> torch.autocast:

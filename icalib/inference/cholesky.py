@@ -18,14 +18,7 @@ class NumericalError(IcalibError):
 def safe_cholesky(matrix: Tensor, *, jitter: float) -> tuple[Tensor, int]:
     """Return lower Cholesky factors of symmetric positive matrices, and how many times jitter had to be raised.
 
-    Each matrix is first tried without jitter. If that fails, `jitter` times the mean of its diagonal is added to the
-    diagonal, then ten times as much, and so on; the other matrices of the batch keep the jitter that they have.
-
-    Example:
-        >>> factor, num_raised = safe_cholesky(torch.tensor([[4.0, 2.0], [2.0, 5.0]]), jitter=1e-6)
-        >>> factor.tolist(), num_raised
-        ([[2.0, 0.0], [1.0, 2.0]], 0)
-
+    A matrix that fails gets `jitter` times its mean diagonal added to the diagonal, then ten times as much, and so on.
     A NumericalError says that a matrix isn't finite, or is far from positive definite.
     """
     size = matrix.shape[-1]

@@ -17,10 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def fit_labels(features_ND: Floats, labels_NK: Floats, ridge: float) -> Floats:
-    """Fit K logistic regressions at once: the weights [D + 1, K], the last row without a ridge.
-
-    They minimise the summed cross-entropy plus ridge/2 · ‖w‖².
-    """
+    """Fit K logistic regressions with ridge/2 · ‖w‖² at once: weights [D + 1, K], the last row without a ridge."""
     x_ND, y_NK = torch.from_numpy(with_bias(features_ND)), torch.from_numpy(labels_NK)
     weight_DK = torch.zeros(x_ND.shape[1], y_NK.shape[1], requires_grad=True)
 
@@ -44,10 +41,9 @@ def product(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Choices:
-    """Right candidates among wrong ones, as a listwise problem.
+    """Q questions that each compare a right candidate with its pool's wrong ones.
 
-    Each of Q questions compares one right candidate with the wrong ones of its pool: `pairs_QC` are rows of the
-    features, the right one first; −1 fills up.
+    `pairs_QC` are rows of the features, the right one first; −1 fills up.
     """
 
     pairs_QC: npt.NDArray[np.int64]

@@ -29,12 +29,9 @@ NUGGET = {torch.float32: 1e-4, torch.float64: 1e-8}
 class ChainProblem:
     """N labelled points: all that a process needs to run Gibbs chains."""
 
-    kernel_NN: Tensor
-    """K, without noise."""
-    mean_N: Tensor
-    """μ, the mean function's logits; zeros in PG-DRR."""
-    labels_N: Tensor
-    """y, 0 or 1, in K's dtype."""
+    kernel_NN: Tensor  # K, without noise
+    mean_N: Tensor  # μ, the mean function's logits; zeros in PG-DRR
+    labels_N: Tensor  # y, 0 or 1, in K's dtype
 
     @property
     def kappa_N(self) -> Tensor:
@@ -50,8 +47,7 @@ class Chains(NamedTuple):
     """Last states of S Gibbs chains."""
 
     omega_SN: Tensor
-    num_jitters: int
-    """How many times jitter had to be raised."""
+    num_jitters: int  # how many times jitter had to be raised
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,9 @@ class Conditional:
         return self._weights(self._pull_SN)
 
     def log_evidence(self) -> Tensor:
-        """Return log p(y | ω, X) of each chain [S], f integrated out.
+        """Return log p(y | ω, X) of each chain [S], f integrated out; finite as ω → 0.
 
-        −N log 2 + κᵀμ − ½μᵀΩμ − Σ log L_ii + ½bᵀKα, b = κ − ωμ: the Gaussian evidence of the pseudo-targets κ/ω with
-        noise 1/ω, times the factors that completing the square leaves; finite as ω → 0.
+        −N log 2 + κᵀμ − ½μᵀΩμ − Σ log L_ii + ½bᵀKα with b = κ − ωμ.
         """
         mean_N, kappa_N = self.problem.mean_N, self.problem.kappa_N
         log_det = 2 * self.factor_SNN.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -88,11 +83,7 @@ class Conditional:
         return prior_SN + self._weights(gap_SN) @ self.problem.kernel_NN
 
     def predict(self, cross_BN: Tensor, prior_var_B: Tensor, mean_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean m* = μ* + k*ᵀα and variance v* = k** − ‖L⁻¹(s∘k*)‖² of new points' logits, [S, B] each.
-
-        Args:
-            cross_BN: k*, the kernel between the new points and these.
-        """
+        """Return m* = μ* + k*ᵀα and v* = k** − ‖L⁻¹(s∘k*)‖² of new points' logits, [S, B] each; `cross_BN` is k*."""
         explained_SB = (self._whitener_SNN @ cross_BN.mT).square().sum(1)
         return mean_B + self.alpha_SN @ cross_BN.mT, (prior_var_B - explained_SB).clamp(min=1e-9)
 
@@ -136,12 +127,13 @@ def run_chains(
     generator: torch.Generator,
     method: polya_gamma.Method = "exact",
 ) -> Chains:
-    """Run all chains side by side from independent draws of the prior (PG-DRR Alg. 1).
+    """Run all chains side by side from draws of the prior (PG-DRR Alg. 1); ω is drawn `num_steps` times, T ≥ 1.
 
-    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`. ω is drawn `num_steps`
-    times, T ≥ 1.
+    Random numbers are drawn on the device of `generator`; the algebra runs on that of `problem`.
     """
-    prior_factor_NN, num_jitters = _prior_factor(problem.kernel_NN)
+    kernel_NN, nugget = problem.kernel_NN, NUGGET[problem.kernel_NN.dtype]
+    with_nugget_NN = kernel_NN + torch.diag(nugget * kernel_NN.diagonal())
+    prior_factor_NN, num_jitters = safe_cholesky(with_nugget_NN, jitter=10 * nugget)
     f_SN = draw_prior(problem, prior_factor_NN, num_chains, generator)
     omega_SN = polya_gamma.sample(f_SN, generator=generator, method=method)
     for _ in range(num_steps - 1):
@@ -157,33 +149,16 @@ def num_blocks(num_chains: int) -> int:
     return -(-num_chains // CHAINS_PER_BLOCK)
 
 
-def sample_block(
-    problem: ChainProblem,
-    block: int,
-    *,
-    num_chains: int,
-    num_steps: int,
-    seed: int,
-    method: polya_gamma.Method = "exact",
-) -> Chains:
-    """Return one of the blocks that `num_chains` chains are sampled in; it depends on its arguments only.
-
-    Every block draws from its own generator on the CPU. Another kind of device rounds differently, which changes
-    states by rounding errors and occasionally a rejection.
-    """
+def sample_block(problem: ChainProblem, block: int, *, num_chains: int, num_steps: int, seed: int) -> Chains:
+    """Return a block of the chains; it depends on its arguments only, up to how the kind of device rounds."""
     size = min(CHAINS_PER_BLOCK, num_chains - block * CHAINS_PER_BLOCK)
     generator = torch.Generator().manual_seed(child_seed(seed, "chains", block))
-    return run_chains(problem, num_chains=size, num_steps=num_steps, generator=generator, method=method)
+    return run_chains(problem, num_chains=size, num_steps=num_steps, generator=generator)
 
 
 def join_blocks(blocks: Sequence[Chains]) -> Chains:
     """Join the chains of all blocks, in order."""
     return Chains(torch.cat([block.omega_SN for block in blocks]), sum(block.num_jitters for block in blocks))
-
-
-def _prior_factor(kernel_NN: Tensor) -> tuple[Tensor, int]:
-    nugget = NUGGET[kernel_NN.dtype]
-    return safe_cholesky(kernel_NN + torch.diag(nugget * kernel_NN.diagonal()), jitter=10 * nugget)
 
 
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:

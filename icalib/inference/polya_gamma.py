@@ -27,16 +27,10 @@ Proposal = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 @torch.no_grad()
 def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", num_terms: int = 64) -> Tensor:
-    """Draw from PG(1, c) for each element of `c`, with its shape, dtype and device.
+    """Draw from PG(1, c) for each element of `c`, with its shape, dtype and device; the sign of c doesn't matter.
 
-    Draws are made in float64 on the generator's device, so that a CPU generator gives tensors on any device the same
-    draws; a generator on the accelerator avoids the copy. A draw depends on the generator's state and on all elements
-    of the call: rejected elements draw again, so splitting one call in two changes the draws.
-
-    Args:
-        c: the tilts, any shape; their signs don't matter.
-        method: "exact" is Devroye's rejection sampler; "series" sums gamma variables without branching.
-        num_terms: terms of the series; memory grows to that many float64 for each element.
+    Draws are float64 on the generator's device: a CPU generator gives the same ones for any device. Splitting a call in
+    two changes them. "exact" is Devroye's rejection sampler, "series" sums `num_terms` gamma variables.
     """
     tilts = c.detach().to(generator.device, torch.float64).reshape(-1).abs()
     if not tilts.isfinite().all():
@@ -44,17 +38,15 @@ def sample(c: Tensor, *, generator: torch.Generator, method: Method = "exact", n
             f"PG(1, c) was asked for with {int((~tilts.isfinite()).sum())} of {tilts.numel()} values of c not finite: "
             "the logits they come from have diverged. Lower the learning rate."
         )
-    draws = _exact(tilts, generator) if method == "exact" else _series(tilts, generator, num_terms)
+    if method == "exact":  # X/4 with X ~ J*(1, c/2), the tilted Jacobi variable (Polson et al. 2013, §4)
+        draws = _until_accepted(_jacobi, tilts / 2, generator) / 4
+    else:
+        draws = _series(tilts, generator, num_terms)
     return draws.reshape(c.shape).to(c)
 
 
 def mean(c: Tensor) -> Tensor:
-    """Return E[ω] = tanh(c/2) / (2c) for ω ~ PG(1, c).
-
-    Example:
-        >>> mean(torch.tensor(0.0)).item()
-        0.25
-    """
+    """Return E[ω] = tanh(c/2) / (2c) for ω ~ PG(1, c), which is ¼ at 0."""
     c64 = c.double()
     square, away = c64**2, torch.where(c64.abs() < _SMALL, 1.0, c64)
     taylor = 1 / 4 - square / 48 + square**2 / 480 - 17 * square**3 / 80640
@@ -69,11 +61,6 @@ def _series(c: Tensor, generator: torch.Generator, num_terms: int) -> Tensor:
     k = torch.arange(1, num_terms + 1, dtype=torch.float64, device=c.device)
     rates = 2 * math.pi**2 * (k - 0.5) ** 2 + c[:, None] ** 2 / 2
     return mean(c) + ((_exponential(rates, generator) - 1) / rates).sum(-1)
-
-
-def _exact(c: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw ω = X/4 with X ~ J*(1, c/2), the tilted Jacobi variable (Polson et al. 2013, §4)."""
-    return _until_accepted(_jacobi, c / 2, generator) / 4
 
 
 def _until_accepted(proposal: Proposal, z: Tensor, generator: torch.Generator) -> Tensor:

@@ -9,12 +9,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def pool_softmax(logit_N: Floats, sizes_P: npt.NDArray[np.int64]) -> Floats:
-    """Return the softmax over each pool's candidates, [N].
-
-    Example:
-        >>> pool_softmax(np.array([1.0, 1.0, 5.0]), np.array([2, 1])).tolist()
-        [0.5, 0.5, 1.0]
-    """
+    """Return the softmax over each pool's candidates, [N]."""
     starts_P = np.cumsum(sizes_P) - sizes_P
     largest_P = np.maximum.reduceat(logit_N, starts_P)
     weight_N = np.exp(logit_N - np.repeat(largest_P, sizes_P))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from pydantic import Field
@@ -24,8 +24,10 @@ class AbstractLoss(Component):
         link: ClassVar[Link] = "sigmoid"
         """Which probabilities the logits of a model trained with it stand for."""
 
-    balanced: bool = False
-    """Whether every batch must have the same fraction of right pairs as the training set."""
+    balanced: bool = False  # whether every batch must have the same fraction of right pairs as the training set
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
         """Return the loss of each pair."""
@@ -41,9 +43,6 @@ class BinaryCrossEntropy(AbstractLoss):
 
         max_loss: float | None = Field(default=None, gt=0)
         """Largest loss of a pair; pairs at this bound have no gradient. None for no bound (IART: 10)."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:

@@ -28,9 +28,6 @@ class FocalLoss(AbstractLoss):
         """γ: how strongly confident pairs are down-weighted; flsd-53 is 5 where p_t < 0.2, else 3 (Mukhoti et al.
         2020)."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
         targets_B = labels_B.to(logits_B.dtype)

@@ -27,5 +27,4 @@ class HeadObjective(AbstractLoss):
 
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
-        """Refuse to compute a loss of single pairs."""
         raise SettingError("HeadObjective works only with a head that defines its objective, e.g. PolyaGammaHead.")

@@ -24,16 +24,12 @@ class AbstractPoolLoss(AbstractLoss):
 
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
-        """Return the loss [1] of one pool."""
         return self.of_pools([len(logits_B)])(logits_B, labels_B)
 
     def of_pools(self, sizes_P: Sequence[int], *, with_none: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the loss function of a batch of whole pools, one after the other: [B], [B] → [P].
+        """Return the loss function of a batch of whole pools with `sizes_P` candidates each: [B], [B] → [P].
 
-        Args:
-            sizes_P: candidates of each pool, B in total; without `with_none` at least one of each is right.
-            with_none: whether training has pools without a right candidate. "None of these" then competes in every
-                pool.
+        `with_none` says that training has pools without a right candidate: "none of these" then competes in every pool.
         """
         raise NotImplementedError
 
@@ -50,9 +46,6 @@ class PoolCrossEntropy(AbstractPoolLoss):
 
     class Config(AbstractPoolLoss.Config):
         """Cross-entropy over pools has no settings."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     @override
     def of_pools(self, sizes_P: Sequence[int], *, with_none: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
@@ -72,6 +65,5 @@ class PoolCrossEntropy(AbstractPoolLoss):
 
 
 def _padded(values_B: Tensor, sizes_P: Sequence[int], padding: float) -> Tensor:
-    """Return one row for each pool [P, C], C being the size of the largest."""
     pools = list(torch.split(values_B, list(sizes_P)))
     return pad_sequence(pools, batch_first=True, padding_value=padding)

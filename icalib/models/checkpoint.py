@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import SerializeAsAny
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from icalib.core.component import validated_file, with_setting
+from icalib.core.component import Settings, validated_file, with_setting
 from icalib.core.errors import DamagedFileError, PosteriorError, RunFolderError
 from icalib.core.files import file_digest, read_json, whole_file, write_json
-from icalib.encoders.backbone import Tokenizer
-from icalib.models.config import RankerConfig
+from icalib.encoders.backbone import Tokenizer, load_config
+from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.heads.head import AbstractHead
+from icalib.heads.linear import LinearHead
+from icalib.losses.binary import Link
 
 CHECKPOINT_VERSION = 4
-
-
 WEIGHTS = "model.safetensors"
-
-
 POSTERIOR = "posterior.safetensors"
-
-
 RECOMPUTE = "Delete that folder and run the command again to recompute it."
 
 
+class RankerConfig(Settings):
+    """Configuration of a cross-encoder: its encoder, head and intents."""
+
+    encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
+    head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
+    starts_at_zero: bool = False  # start the head at 0, where it corrects the ranker's other parts
+    intents: tuple[str, ...] = ()
+    """The intent labels, in the order of the outputs of the intent head, or of the classifier in an encoder without a
+    backbone; empty for a ranker without intents."""
+    link: Link = "sigmoid"  # maps logits to probabilities; determined by the loss
+
+
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
-    """Write a self-contained checkpoint: weights (safetensors), ranker.json, and the backbone's config and tokenizer.
-
-    Heads that are only used in post-training are left out.
-    """
-    from icalib.encoders.backbone import load_config
-
+    """Write a self-contained checkpoint: ranker.json, weights without post-training's heads, backbone, tokenizer."""
     backbone = folder / "backbone"
     backbone.mkdir(parents=True, exist_ok=True)
     load_config(config.encoder.backbone).save_pretrained(backbone)
@@ -51,11 +56,7 @@ def save_weights(folder: Path, state: dict[str, Tensor]) -> None:
 
 
 def load_ranker_config(folder: Path) -> RankerConfig:
-    """Read the configuration of a checkpoint; its backbone is the copy in the checkpoint.
-
-    Raises:
-        RunFolderError: the folder is not a checkpoint, or one of another version.
-    """
+    """Read the configuration of a checkpoint, with its own backbone; a RunFolderError if it has none."""
     try:
         fields = dict(read_json(folder / "ranker.json"))
     except DamagedFileError as error:
@@ -73,11 +74,7 @@ def load_ranker_config(folder: Path) -> RankerConfig:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read the weights of a checkpoint.
-
-    Raises:
-        RunFolderError: the file is missing or damaged.
-    """
+    """Read the weights of a checkpoint, or raise a RunFolderError."""
     try:
         return load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
@@ -92,11 +89,7 @@ def save_posterior(folder: Path, state: dict[str, Tensor]) -> None:
 
 
 def read_posterior(folder: Path) -> dict[str, Tensor]:
-    """Read the posterior of a checkpoint.
-
-    Raises:
-        PosteriorError: it was computed for other weights, or the file is damaged.
-    """
+    """Read the posterior of a checkpoint; a PosteriorError if it is damaged or of other weights."""
     try:
         with safe_open(folder / POSTERIOR, framework="pt") as file:
             weights = (file.metadata() or {}).get("weights")

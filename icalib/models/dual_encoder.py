@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,28 +14,20 @@ from torch import Tensor
 from icalib.data.encoding import Budget, Ids, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.bi_encoder import text_means, unit_means
-from icalib.encoders.transformer import Batch, TransformerEncoder
-from icalib.models.checkpoint import load_ranker_config, read_weights, save_ranker
-from icalib.models.config import RankerConfig
+from icalib.encoders.transformer import AbstractEncoder, Batch, TransformerEncoder
+from icalib.models.checkpoint import RankerConfig, load_ranker_config, read_weights, save_ranker
 from icalib.models.model import Model
 from icalib.models.precision import Precision, autocast, resolve_precision, round_linear_layers
 
 Floats = npt.NDArray[np.float64]
 
-PREFIX = "dual_encoder."
-"""Starts the names of its weights in a checkpoint."""
+PREFIX = "dual_encoder."  # starts the names of its weights in a checkpoint
 _CPU = torch.device("cpu")
 _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 
 
 class DualEncoder(Model):
-    """Encodes contexts and responses separately; all layers of the backbone are used.
-
-    After post-training, its weights start the cross-encoder, too (see `start_weights`).
-
-    Args:
-        pretrained: load the backbone's weights; False if only the layout is used.
-    """
+    """Encodes contexts and responses separately, by all layers of the backbone; it can start a cross-encoder, too."""
 
     def __init__(self, backbone: str, budget: Budget, *, pretrained: bool = True) -> None:
         super().__init__()
@@ -48,8 +41,7 @@ class DualEncoder(Model):
     @property
     def layout(self) -> Layout:
         """The layout of contexts and responses."""
-        encoder = self._encoder_config
-        return Tokenizer(encoder.backbone).layout(encoder.budget, self.encoder.max_length, self.encoder.vocabulary)
+        return layout_of(self._encoder_config, self.encoder)
 
     @classmethod
     def load(cls, folder: Path) -> DualEncoder:
@@ -68,6 +60,17 @@ class DualEncoder(Model):
         """Write a checkpoint for `start_weights`."""
         weights = {f"{PREFIX}{name.removeprefix('encoder.')}": tensor for name, tensor in state.items()}
         save_ranker(folder, RankerConfig(encoder=self._encoder_config), weights)
+
+
+def layout_of(config: AbstractEncoder.Config, encoder: Any) -> Layout:
+    """Return the layout of an encoder's inputs."""
+    return Tokenizer(config.backbone).layout(
+        config.budget,
+        encoder.max_length,
+        encoder.vocabulary,
+        turn_separators=config.turn_separators,
+        whole_pools=config.whole_pools,
+    )
 
 
 def load_dual_encoder(folder: Path, precision: Precision, device: torch.device) -> DualEncoder:
@@ -93,8 +96,7 @@ def pool_cosines(
 ) -> Floats:
     """Compute the cosine of the mean token states of context and candidate of each pair, [S, N].
 
-    Each distinct text is encoded once in each of the S passes, which have dropout from `dropout_seeds`; None: one pass
-    without.
+    Each distinct text is encoded once in each of the S passes, with dropout from `dropout_seeds`; None: one without.
     """
     texts: dict[bytes, Ids] = {}
     keys: list[tuple[bytes, bytes]] = []

@@ -14,11 +14,7 @@ _CPU_ALLOCATOR = "DefaultCPUAllocator: "
 
 @contextmanager
 def explained_shortage(doing: str, advice: str) -> Generator[None, None, None]:
-    """Replace torch's out-of-memory errors by an `IcalibError` with advice.
-
-    Raises:
-        IcalibError: GPU or machine ran out of memory while `doing`; the message contains the `advice`.
-    """
+    """Replace torch's out-of-memory errors while `doing` something by an `IcalibError` with advice."""
     try:
         yield
     except torch.OutOfMemoryError as error:

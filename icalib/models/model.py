@@ -15,11 +15,7 @@ class Model(nn.Module):
         """Prepare for an epoch of training."""
 
     def start_part(self, *, counted: bool) -> None:
-        """Prepare for this process' part of an update.
-
-        Args:
-            counted: False if the examples only replace missing ones and have weight 0 in the loss.
-        """
+        """Prepare for this process' part of an update; `counted` is false if its examples have weight 0 in the loss."""
 
     @property
     def weights_read_elsewhere(self) -> Sequence[Tensor]:

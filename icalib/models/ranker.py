@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +15,20 @@ from typing_extensions import override
 
 from icalib.core.errors import RunFolderError
 from icalib.data.encoding import Encoded as EncodedIds
-from icalib.data.encoding import Layout
-from icalib.encoders.backbone import Tokenizer
+from icalib.data.encoding import Intents, Layout, TokenPool
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
-from icalib.models.checkpoint import POSTERIOR, RECOMPUTE, load_ranker_config, read_posterior, read_weights, save_ranker
-from icalib.models.config import RankerConfig
-from icalib.models.dual_encoder import PREFIX, bi_encoder_weights
+from icalib.models.checkpoint import (
+    POSTERIOR,
+    RECOMPUTE,
+    RankerConfig,
+    load_ranker_config,
+    read_posterior,
+    read_weights,
+    save_ranker,
+)
+from icalib.models.dual_encoder import PREFIX, bi_encoder_weights, layout_of
 from icalib.models.model import Model
 from icalib.models.precision import Precision, round_linear_layers
 
@@ -50,10 +57,8 @@ class MaskedWordHead(nn.Module):
 class Ranker(Model):
     """Scores pairs, and predicts intents and masked tokens.
 
-    Args:
-        pretrained: load the backbone's weights; False if a checkpoint's weights are loaded later.
-        masked_words: add the head for masked tokens (post-training only).
-        task_heads: number of classes of each linear head on [CLS] of post-training, by name.
+    Post-training adds heads: for `masked_words`, and linear ones on [CLS] by name, `task_heads` being their classes.
+    Without `pretrained` the backbone's weights are left to a checkpoint.
     """
 
     def __init__(
@@ -84,15 +89,12 @@ class Ranker(Model):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Run the forward pass of a training task.
 
-        All tasks use this method, so that engines that shard weights see every pass. Heads that a task doesn't need
-        take part with weight 0: every parameter then has a gradient in every update, and optimisers that skip missing
-        gradients behave like those that don't (ZeRO's).
+        Engines that shard weights see every pass here. Heads that a task doesn't need take part with weight 0: so every
+        parameter has a gradient in every update, and optimisers that skip missing gradients behave like ZeRO's.
 
-        Returns:
-            For `answer`, the loss of each pair [B], given `labels_B` and `loss`. For `represent`, what the answer
-            head's `joint_loss` reads of each pair [B, R]. For `intent`, logits [B, K]. For `classify`, logits [B, K] of
-            the given task head; with `positions_N2` (batch row, position), also the token logits [N, V] at these
-            positions.
+        `answer` gives the loss of each pair [B] from `labels_B` and `loss`; `represent` what the answer head's
+        `joint_loss` reads [B, R]; `intent` logits [B, K]; `classify` those of the task head `head`, and with
+        `positions_N2` (batch row, position) also the token logits [N, V] at these positions.
         """
         encoded: Encoded = self.encoder(batch)
         if task == "intent":
@@ -133,11 +135,7 @@ class Ranker(Model):
         return () if self.masked_word_head is None else (self.encoder.backbone.get_input_embeddings().weight,)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Write a checkpoint that `load_ranker` reads.
-
-        With task heads, only the encoder is saved, for `start_weights`: the answer head was not trained, so each run
-        initialises its own.
-        """
+        """Write a checkpoint for `load_ranker`; of a post-trained ranker the encoder alone, for `start_weights`."""
         if len(self.task_heads):
             state = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
         save_ranker(folder, self.config, state)
@@ -148,7 +146,6 @@ class Ranker(Model):
         return self.answer_head if isinstance(self.answer_head, PosteriorHead) else None
 
     def _answer(self, method: Callable[..., Any], encoded: Encoded, batch: Batch, *rest: Any) -> Any:
-        """Call a method of the answer head with the features and offsets of encoded pairs, in float32."""
         with torch.autocast(encoded.features_BD.device.type, enabled=False):
             features_BD = encoded.features_BD.float()
             offset_B = torch.zeros_like(features_BD[:, 0]) if batch.offset_B is None else batch.offset_B
@@ -179,14 +176,7 @@ class Ranker(Model):
     @property
     def layout(self) -> Layout:
         """The layout of this encoder's inputs."""
-        encoder = self.config.encoder
-        return Tokenizer(encoder.backbone).layout(
-            encoder.budget,
-            self.encoder.max_length,
-            self.encoder.vocabulary,
-            turn_separators=encoder.turn_separators,
-            whole_pools=encoder.whole_pools,
-        )
+        return layout_of(self.config.encoder, self.encoder)
 
 
 def _small_linear(width: int, outputs: int) -> nn.Linear:
@@ -194,6 +184,38 @@ def _small_linear(width: int, outputs: int) -> nn.Linear:
     nn.init.normal_(layer.weight, std=0.02)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+@dataclass(frozen=True)
+class PoolInputs:
+    """Inputs of all candidates of some pools: one per candidate, or one per pool.
+
+    Pairs are in the order of pools and candidates; input i has the pairs `bounds[i]:bounds[i + 1]`.
+    """
+
+    inputs: list[EncodedIds]
+    bounds: list[int]
+
+    @classmethod
+    def of(cls, pools: Sequence[TokenPool], layout: Layout, intents: Sequence[Intents] | None) -> PoolInputs:
+        """Build the inputs of pools; with the `intents` of their utterances, in the intent view."""
+        inputs: list[EncodedIds] = []
+        bounds = [0]
+        for index, pool in enumerate(pools):
+            encoded = layout.inputs(pool.context, intents[index] if intents is not None else None, pool.candidates)
+            inputs += encoded
+            pairs_per_input = len(pool.candidates) // len(encoded)
+            bounds += [bounds[-1] + pairs_per_input * count for count in range(1, len(encoded) + 1)]
+        return cls(inputs, bounds)
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs, N."""
+        return self.bounds[-1]
+
+    def pairs(self, batch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the indices of the pairs of some inputs, in the inputs' order."""
+        return np.concatenate([np.arange(self.bounds[index], self.bounds[index + 1]) for index in batch])
 
 
 def make_batch(
@@ -207,12 +229,7 @@ def make_batch(
 
 
 def load_ranker(folder: Path) -> Ranker:
-    """Load a ranker from a checkpoint, including its posterior if the checkpoint has one.
-
-    Raises:
-        RunFolderError: the weights are damaged or don't fit the configuration.
-        PosteriorError: the posterior was computed for other weights.
-    """
+    """Load a ranker with its posterior, if any; a RunFolderError or PosteriorError if these don't fit each other."""
     ranker = Ranker(load_ranker_config(folder), pretrained=False)
     try:
         ranker.load_state_dict(read_weights(folder))
@@ -226,21 +243,14 @@ def load_ranker(folder: Path) -> Ranker:
 
 
 def load_for_scoring(folder: Path, precision: Precision, device: torch.device) -> Ranker:
-    """Load a ranker to score with, in evaluation mode.
-
-    In bf16 it holds the weights of the backbones' linear layers as bfloat16, which autocast would otherwise make of
-    them in every pass; the scores are the same to the bit. Passes outside of autocast need `load_ranker`.
-    """
+    """Load a ranker to score with under autocast, in evaluation mode and with linear weights in its precision."""
     ranker = load_ranker(folder).to(device).eval()
     round_linear_layers(ranker.encoder, precision, device)
     return ranker
 
 
 def start_weights(ranker: Ranker, folder: Path) -> None:
-    """Copy a checkpoint's weights into a ranker, which may have additional heads and intent tokens.
-
-    The weights of a post-trained bi-encoder start the encoder.
-    """
+    """Copy a checkpoint's weights, or a bi-encoder's, into a ranker, which may have other heads and intent tokens."""
     own, given = ranker.state_dict(), read_weights(folder)
     if any(name.startswith(PREFIX) for name in given):
         given = {f"encoder.{name}": tensor for name, tensor in bi_encoder_weights(given).items()}

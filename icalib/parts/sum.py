@@ -17,7 +17,7 @@ from scipy.special import expit, logit
 from torch import Tensor
 from typing_extensions import override
 
-from icalib.calibration.affine_fit import smoothed_targets
+from icalib.calibration.calibrator import smoothed_targets
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.events import Emit
@@ -25,7 +25,7 @@ from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import UNKNOWN_LABEL
-from icalib.inference.quadrature import mean_field
+from icalib.inference.moments import mean_field
 from icalib.metrics.calibration import nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import mean_defined, recall_at_k

@@ -18,11 +18,10 @@ from pydantic import Field
 
 from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.calibration.post_hoc import post_hoc_metrics
-from icalib.core.component import Settings, validated_file
+from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import FOLDER_NAME, read_json, write_json
-from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import JobCache, StageCache
@@ -32,7 +31,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair

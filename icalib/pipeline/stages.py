@@ -26,7 +26,7 @@ from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.heads.linear import LinearHead
 from icalib.methods.composition import ScoringSettings
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.parts.similarity import SimilarityJob
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.part_stages import PartSettings, score_parts, train_parts

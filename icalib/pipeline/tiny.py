@@ -17,7 +17,7 @@ from icalib.data.simulate import simulate
 from icalib.encoders.backbone import Tokenizer, quiet_transformers
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.parts.job import ColumnJob
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings

@@ -16,7 +16,7 @@ from icalib.data.selection import Part, Selection
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.generation.generator import AbstractGenerator
 from icalib.losses.binary import AbstractLoss
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.parts.job import PartName
 from icalib.parts.sum import SumOfParts
 from icalib.scoring.gain import AUTHORS_CHOICE, GainRule, IntentChoice

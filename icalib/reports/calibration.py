@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from icalib.external.calibrator import Calibrator, Measured
-from icalib.external.fit import METRICS, UNCHANGED
+from icalib.external.calibrator import METRICS, UNCHANGED, Calibrator, Measured
 from icalib.reports.comparison import format_value, heading
 from icalib.reports.console import people_console, text_table
 

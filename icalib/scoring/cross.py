@@ -17,10 +17,9 @@ from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
 from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
-from icalib.inference.mutual_information import Moments
-from icalib.models.pool_inputs import PoolInputs
+from icalib.inference.moments import Moments
 from icalib.models.precision import Precision, autocast, resolve_precision
-from icalib.models.ranker import Ranker, make_batch
+from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.column import Column, Columns, View, added, scores_of_columns
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice, Shard
 from icalib.scoring.offsets import Offsets

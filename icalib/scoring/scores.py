@@ -13,7 +13,7 @@ import torch
 
 from icalib.data.encoding import Intents, TokenPool
 from icalib.data.schema import Pool, candidate_labels
-from icalib.inference.mutual_information import Moments, binary_entropy
+from icalib.inference.moments import Moments, binary_entropy
 
 PAIR_FIELDS = (
     ("pool_id", pa.string()),

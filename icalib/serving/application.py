@@ -19,36 +19,26 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icalib.core.errors import DataError, SettingError
-from icalib.core.invalid import describe
+from icalib.core.text import describe
 from icalib.core.version import __version__
 from icalib.data.schema import Pool
 from icalib.pipeline.inference import unlabelled_scores
 from icalib.serving.json_body import JsonRoute
 from icalib.serving.limits import Limits
-from icalib.serving.protocols import (
-    AbstractRequest,
-    DocumentsRequest,
-    PredictRequest,
-    Scored,
-    TextsRequest,
-    error_body,
-)
+from icalib.serving.protocols import AbstractRequest, DocumentsRequest, PredictRequest, Scored, TextsRequest, error_body
 from icalib.serving.served_run import ServedRun
 
 Score = Callable[[Pool], Awaitable[pa.Table]]
 """Returns the predictions (PREDICTION_SCHEMA) of a pool, in the order of its candidates."""
 
 _PATHS = ("/health", "/info", "/metrics", "/predict", "/rerank", "/v1/rerank", "/v2/rerank")
-_WITHOUT_TOKEN = "/health"
 _log = logging.getLogger(__name__)
 
 
 def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None = None) -> FastAPI:
-    """Return an application that ranks with one run.
+    """Return an application that ranks with one run by `score`, e.g. a `Batcher`.
 
-    Args:
-        score: scores a pool, e.g. a `Batcher` of a `QuestionScorer`.
-        token: what clients must send as `Authorization: Bearer TOKEN`; None requires nothing.
+    Clients must send `token` as `Authorization: Bearer TOKEN`; None requires nothing.
     """
     app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
     app.router.route_class = JsonRoute
@@ -149,7 +139,7 @@ class _Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         path = _path(request.scope)
-        if self._token is None or path == _WITHOUT_TOKEN:
+        if self._token is None or path == "/health":
             return None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
@@ -210,26 +200,14 @@ class Monitor:
     """Counters of one server."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self.requests = Counter(
-            "icalib_requests", "Requests by path and status.", ["path", "status"], registry=self.registry
+            "icalib_requests", "Requests by path and status.", ["path", "status"], registry=registry
         )
-        self.seconds = Histogram(
-            "icalib_request_seconds",
-            "Seconds from a request's headers to its response.",
-            ["path"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.unusual = Counter(
-            "icalib_unusual_questions",
-            "Questions with another number of candidates than the run's validation pools.",
-            registry=self.registry,
-        )
-        self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=self.registry)
-        self.best = Histogram(
-            "icalib_best_probability",
-            "Calibrated probability of each question's best candidate.",
-            buckets=_TENTHS,
-            registry=self.registry,
-        )
+        what = "Seconds from a request's headers to its response."
+        self.seconds = Histogram("icalib_request_seconds", what, ["path"], buckets=_SECONDS, registry=registry)
+        what = "Questions with another number of candidates than the run's validation pools."
+        self.unusual = Counter("icalib_unusual_questions", what, registry=registry)
+        self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=registry)
+        what = "Calibrated probability of each question's best candidate."
+        self.best = Histogram("icalib_best_probability", what, buckets=_TENTHS, registry=registry)

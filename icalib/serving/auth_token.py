@@ -15,12 +15,7 @@ _MAKE_ONE = '(umask 077; python -c "import secrets; print(secrets.token_hex(32))
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address.
-
-    Example:
-        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-        (True, True, False)
-    """
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -28,12 +23,9 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path | None, host: str, note: Callable[[str], None]) -> str | None:
-    """Return the token that clients must send; None where none is required.
+    """Return the token that clients must send; None where none is required, on loopback.
 
-    `note` receives a warning if other users of the machine can read the file.
-
-    Raises:
-        SettingError: the file can't be read or has no valid token, or there is none although others reach the server.
+    `note` receives a warning if others can read the file; a SettingError if it can't be read, is missing or not valid.
     """
     if path is None:
         if is_loopback(host):

@@ -11,9 +11,8 @@ import uvicorn
 from icalib.core.errors import SettingError
 from icalib.core.interrupts import on_stop
 from icalib.serving.application import create_app
-from icalib.serving.batching import Batcher
 from icalib.serving.limits import DRAIN_S, Limits
-from icalib.serving.served_run import QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 
 def serve_here(
@@ -21,13 +20,7 @@ def serve_here(
 ) -> None:
     """Serve a run until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
-    Args:
-        port: to listen on; 0 takes a free one.
-        token: what clients must send; None requires nothing.
-        started: receives the URL when the models are loaded.
-
-    Raises:
-        RunFolderError, SettingError: the run can't be loaded, or the port is not free.
+    Port 0 takes a free one; without a `token` none is required; `started` receives the URL when the models are loaded.
     """
     with _listener(host, port) as listener:
         scorer = QuestionScorer.load(path)

@@ -49,11 +49,7 @@ class AbstractRequest(BaseModel, ABC):
 
     @abstractmethod
     def response(self, scored: Scored) -> Any:
-        """Return the response's JSON.
-
-        Raises:
-            SettingError, DataError: what is asked for can't be computed.
-        """
+        """Return the response's JSON; a SettingError or DataError if what is asked for can't be computed."""
 
 
 class TextsRequest(AbstractRequest):
@@ -72,11 +68,7 @@ class TextsRequest(AbstractRequest):
     def response(self, scored: Scored) -> Any:
         values = scored.scores.logit if self.raw_scores else scored.scores.prob
         return [
-            {
-                "index": index,
-                **({"text": self.texts[index]} if self.return_text else {}),
-                "score": float(values[index]),
-            }
+            {"index": index, **({"text": self.texts[index]} if self.return_text else {}), "score": float(values[index])}
             for index in scored.ranking()
         ]
 
@@ -150,7 +142,6 @@ def error_body(path: str, status: int, message: str) -> dict[str, str]:
 
 
 def _uncertainty(table: pa.Table) -> dict[str, list[float]]:
-    """Return what is uncertain about each candidate: standard deviations, and mutual information in nats."""
     return {
         "prob_std": np.sqrt(table["prob_var"].to_numpy()).tolist(),
         "logit_std": np.sqrt(table["logit_var"].to_numpy()).tolist(),

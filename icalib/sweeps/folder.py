@@ -21,10 +21,9 @@ import pyarrow.parquet as pq
 import yaml
 from pydantic import Field
 
-from icalib.core.component import Settings, validated_file
+from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import read_json, reading, whole_file, write_json
-from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.storage import pull, remove
 from icalib.data.selection import Fraction, Limit

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from icalib.core.component import Settings
+from icalib.core.component import Settings, Stored
 from icalib.core.errors import Abandoned, IcalibError
 from icalib.core.events import EpochFinished, Event
-from icalib.core.paths import Stored
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.metric import Direction

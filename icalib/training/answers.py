@@ -18,8 +18,7 @@ from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss
 from icalib.losses.listwise import AbstractPoolLoss
-from icalib.models.checkpoint import CHECKPOINT_VERSION, save_posterior
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import CHECKPOINT_VERSION, RankerConfig, save_posterior
 from icalib.models.ranker import Ranker, load_ranker, start_weights
 from icalib.scoring.gain import GainRule
 from icalib.scoring.offsets import Offsets

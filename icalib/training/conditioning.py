@@ -55,7 +55,7 @@ class Conditioning:
             observed = [self._observed(ranker, 0, 1)]
         else:
             observed = engine.gather(self._observed(ranker, engine.rank, engine.world_size))
-        _head(ranker).collect(observed, seed=child_seed(self._seed, "posterior"))
+        _head(ranker).collect(observed)
 
     def _observed(self, ranker: Ranker, rank: int, world_size: int) -> dict[str, Tensor]:
         head, support = _head(ranker), ranker.config.head.pairs_for_posterior

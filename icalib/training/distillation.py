@@ -20,8 +20,7 @@ from icalib.data.selection import Selection
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import CHECKPOINT_VERSION, RankerConfig
 from icalib.models.ranker import Ranker, start_weights
 from icalib.training.examples import Example, PairLabels
 from icalib.training.job import Training, TrainingJob

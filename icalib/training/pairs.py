@@ -19,15 +19,14 @@ from icalib.data.selection import Selection
 from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
-from icalib.inference.mixture import mixture_moments
+from icalib.inference.moments import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.losses.binary import AbstractLoss, Link
 from icalib.metrics.answers import answer_metrics
 from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.pairs import PoolScores
-from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import autocast, resolve_precision
-from icalib.models.ranker import Ranker, make_batch
+from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.offsets import Offsets
 from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
 from icalib.training.settings import TrainingSettings

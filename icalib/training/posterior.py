@@ -19,7 +19,7 @@ RunTasks = Callable[[Sequence[PosteriorTask]], Sequence[Any]]
 
 def run_here(tasks: Sequence[PosteriorTask]) -> list[Any]:
     """Run tasks sequentially in this process."""
-    return [task.run() for task in tasks]
+    return [task() for task in tasks]
 
 
 def complete_posterior(job: TrainingJob, folder: Path, run_tasks: RunTasks) -> None:

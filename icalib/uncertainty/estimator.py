@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal, Protocol, final
+from typing import Any, ClassVar, Literal, Protocol, final
 
 import torch
 from pydantic import Field
@@ -12,9 +12,7 @@ from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.heads.head import LogitPosterior
-from icalib.inference.mixture import mixture_moments, pass_moments
-from icalib.inference.mutual_information import Moments
-from icalib.inference.quadrature import MEAN_FIELD_FACTOR, mean_field
+from icalib.inference.moments import MEAN_FIELD_FACTOR, Moments, mean_field, mixture_moments, pass_moments
 
 Needs = Literal["nothing", "dropout", "posterior"]
 
@@ -27,11 +25,7 @@ class PairModel(Protocol):
         ...
 
     def posterior(self) -> LogitPosterior:
-        """Return the posterior of the logits.
-
-        Raises:
-            PosteriorError: the model has no posterior.
-        """
+        """Return the posterior of the logits; a PosteriorError if there is none."""
         ...
 
 
@@ -43,6 +37,9 @@ class AbstractEstimator(Component):
 
         needs: ClassVar[Needs]
         """What the model must provide."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     def components(self, model: PairModel) -> LogitPosterior:
         """Return the S components of the distribution of the pairs' logits."""
@@ -66,9 +63,6 @@ class Deterministic(AbstractEstimator):
 
         needs: ClassVar[Needs] = "nothing"
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
     def components(self, model: PairModel) -> LogitPosterior:
         mean_SB = model.logits(stochastic=False, number=0).double()[None]
@@ -86,9 +80,6 @@ class MCDropout(AbstractEstimator):
 
         num_passes: int = Field(default=5, ge=2)
         """T: 5 in ICAST, 10 in GPF-BERT and PG-DRR."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     @override
     def components(self, model: PairModel) -> LogitPosterior:
@@ -113,9 +104,6 @@ class Posterior(AbstractEstimator):
         """λ of mean_field: π/8 by theory, 0.1 in SNGP's code, 0 ignores the variance."""
         num_nodes: int = Field(default=32, ge=2, le=256)
         """Nodes of the quadrature; 64 where variances exceed 16."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     @override
     def components(self, model: PairModel) -> LogitPosterior:

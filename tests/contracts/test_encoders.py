@@ -15,8 +15,7 @@ from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.listwise import PoolCrossEntropy
-from icalib.models.checkpoint import save_ranker
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import answer_curriculum

@@ -10,7 +10,7 @@ from helpers.discovery import discovered
 from torch import Tensor
 
 from icalib.heads.head import LogitPosterior
-from icalib.inference.mutual_information import Moments, binary_entropy
+from icalib.inference.moments import Moments, binary_entropy
 from icalib.uncertainty.estimator import AbstractEstimator
 
 ESTIMATORS = {owner.__name__: owner for owner in discovered(AbstractEstimator)}

@@ -16,7 +16,7 @@ from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import answer_curriculum

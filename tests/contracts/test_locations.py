@@ -8,9 +8,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import pytest
 from helpers.discovery import settings_classes
 
-from icalib.core.component import Settings
+from icalib.core.component import Settings, Stored
 from icalib.core.job import Artifact
-from icalib.core.paths import Stored
 
 
 def path_types(hint: Any) -> list[Any]:

@@ -25,10 +25,8 @@ from icalib.data.questions import read_questions
 from icalib.data.schema import checksum
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.readers import open_source
-from icalib.external.apply import apply
-from icalib.external.calibrator import CALIBRATOR_FILE, Calibrator
-from icalib.external.fit import calibrate
-from icalib.external.scores import Columns, read_labelled
+from icalib.external.calibrator import CALIBRATOR_FILE, Calibrator, calibrate
+from icalib.external.scores import Columns, apply, read_labelled
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.score_pairs import claim, pairs_job
 from icalib.reports.html import write_report

@@ -12,7 +12,7 @@ from scipy.special import expit, roots_hermite
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Kernel, Matern
 
-from icalib.heads.kernel import KernelName, ScaledKernel
+from icalib.heads.polya_gamma import KernelName, ScaledKernel
 from icalib.inference import polya_gamma
 from icalib.inference.gibbs import ChainProblem, condition
 

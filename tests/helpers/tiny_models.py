@@ -17,7 +17,7 @@ from icalib.data.schema import Split
 from icalib.data.simulate import simulate
 from icalib.encoders import backbone
 from icalib.encoders.transformer import Batch, TransformerEncoder
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 

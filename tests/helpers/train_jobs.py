@@ -12,7 +12,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
 

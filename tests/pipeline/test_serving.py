@@ -23,9 +23,8 @@ from icalib.data.schema import Pool
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 from icalib.serving.application import create_app
-from icalib.serving.batching import Batcher
 from icalib.serving.limits import Limits
-from icalib.serving.served_run import QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 QUERY = "my card is lost"
 TEXTS = ["block the card", "hello", "which card", "good bye"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from icalib.core.errors import DataError
-from icalib.core.invalid import abbreviated
+from icalib.core.text import abbreviated
 from icalib.data.sources.files import LINE_LIMIT, open_bytes
 from icalib.data.sources.records import Raw
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icalib.core.errors import DataError
-from icalib.core.invalid import abbreviated
+from icalib.core.text import abbreviated
 from icalib.data.schema import Dialogue
 from icalib.data.sources.files import plain_name, read_lines
 from icalib.data.sources.records import Raw, Reader, Source, build, records_in

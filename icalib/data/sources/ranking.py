@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError
-from icalib.core.invalid import abbreviated
+from icalib.core.text import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
 from icalib.data.sources.messages import NO_SPEAKERS, Role, turns
 from icalib.data.sources.records import Raw, Reader, Source, accepted, alternating, build, joined, pool_from, spaced

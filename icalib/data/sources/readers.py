@@ -9,7 +9,7 @@ from typing import Any
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.extensions import Extensions
-from icalib.core.invalid import abbreviated
+from icalib.core.text import abbreviated
 from icalib.data.sources.files import first_line
 from icalib.data.sources.records import Reader, Source
 from icalib.data.sources.rows import first_rows, row_files

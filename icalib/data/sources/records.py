@@ -15,8 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from icalib.core.errors import DataError
 from icalib.core.files import content_digest, file_digest
-from icalib.core.invalid import abbreviated, first_problem
-from icalib.core.text import shortened
+from icalib.core.text import abbreviated, first_problem, shortened
 from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Split
 
 OnReject = Callable[[DataError, str], None]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icalib.core.errors import DataError, SettingError
-from icalib.core.invalid import abbreviated
+from icalib.core.text import abbreviated
 from icalib.data.schema import Split
 from icalib.data.sources.files import (
     SPLIT_WORDS,

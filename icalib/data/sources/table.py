@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError, SettingError, StorageError
-from icalib.core.invalid import abbreviated
+from icalib.core.text import abbreviated
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.files import split_in_name
 from icalib.data.sources.messages import NO_SPEAKERS, NO_TEXT, Role, role_of

@@ -15,8 +15,7 @@ from icalib.data.encoding import Budget, Layout, TokenStore
 from icalib.data.logs import LogStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
-from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import CHECKPOINT_VERSION, RankerConfig
 from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 from icalib.training.job import Training, TrainingJob

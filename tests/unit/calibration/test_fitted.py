@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from icalib.calibration.fitted import AnyMap, FocalInverseMap, IsotonicMap, pair_logit, prob_logit
+from icalib.calibration.fitted import AnyMap, FocalInverseMap, pair_logit, prob_logit
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 
@@ -22,15 +22,6 @@ class Kept(Settings):
 def test_an_invalid_map_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="calibration"):
         validated(Kept, {"calibration": values})
-
-
-@pytest.mark.parametrize(
-    ("logits", "probs"),
-    [((0.0, 1.0), (0.5,)), ((1.0, 0.0), (0.1, 0.2)), ((1.0, 1.0), (0.1, 0.2)), ((0.0, 1.0), (0.9, 0.2))],
-)
-def test_knots_that_do_not_ascend_are_refused(logits: tuple[float, ...], probs: tuple[float, ...]) -> None:
-    with pytest.raises(SettingError, match="are not a valid isotonic map"):
-        validated(IsotonicMap, {"logits": logits, "probs": probs})
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 3.0])

@@ -6,9 +6,9 @@ import pytest
 from scipy.special import expit
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
-from icalib.calibration.calibrator import Platt, Temperature
-from icalib.calibration.fitted import AffineMap, FocalInverseMap, prob_logit
-from icalib.calibration.post_hoc import fit_on, post_hoc_metrics
+from icalib.calibration.calibrator import AbstractCalibrator, Platt, Temperature
+from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, pair_logit, prob_logit
+from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 
@@ -18,6 +18,10 @@ def overconfident(num_pools: int, *, seed: int) -> pa.Table:
     table = simulated_table(num_pools, seed=seed)
     prob = expit(3 * table["logit"].to_numpy() + np.log(9))
     return table.set_column(table.schema.get_field_index("prob"), "prob", pa.array(prob))
+
+
+def fit_on(scores: PoolScores, config: AbstractCalibrator.Config) -> FittedMap:
+    return config.build().fit(pair_logit(scores.prob, scores.logit), scores.label)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,7 @@ def held_out() -> pa.Table:
 def test_the_values_are_those_of_a_map_fitted_on_validation(validation: pa.Table, held_out: pa.Table) -> None:
     rows = post_hoc_metrics(validation, held_out, train_prior=0.5).to_pylist()
     values = {row["metric"]: row["value"] for row in rows}
-    fitted = fit_on(PoolScores.from_predictions(validation), Platt.Config().build(), train_prior=None)
+    fitted = fit_on(PoolScores.from_predictions(validation), Platt.Config())
     scores = PoolScores.from_predictions(held_out)
     prob = fitted.apply(prob_logit(scores.prob))
     for metric, measure in (("ECE", ece), ("NLL", nll), ("Brier", brier)):
@@ -68,7 +72,7 @@ def test_one_confident_mistake_counts_the_same_on_both_sides() -> None:
         prediction_table(logit.tolist(), label.tolist()),
         prediction_table((-logit).tolist(), (1 - label).tolist()),
     ):
-        fitted = fit_on(PoolScores.from_predictions(table), Temperature.Config().build(), train_prior=None)
+        fitted = fit_on(PoolScores.from_predictions(table), Temperature.Config())
         assert isinstance(fitted, AffineMap)
         temperatures.append(1 / fitted.slope)
     assert temperatures[0] == pytest.approx(temperatures[1])

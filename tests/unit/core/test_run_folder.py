@@ -150,36 +150,6 @@ def test_a_table_without_a_column_or_with_another_type_is_damaged(tmp_path: Path
                 folder.metrics()
 
 
-RESULT = {"method": "bert", "data": "pools", "labelled": 1, "seed": 1, "test": {"R@1": 0.5, "MAP": None}}
-STAGE = {"name": "tokens", "digest": "0" * 64, "reused": False, "seconds": 1.5}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("labelled", [0.1]), ("method", {}), ("seed", None), ("data", 3),
-        *(("test", metrics) for metrics in (1.0, [0.5], {"R@1": "high"}, {"R@1": [1]}, {"R@1": 10**400})),
-    ],
-)  # fmt: skip
-def test_a_result_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: str, value: object) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_json("result.json", RESULT)
-    assert folder.result == RESULT
-    folder.write_json("result.json", {**RESULT, name: value})
-    with pytest.raises(DamagedFileError, match=r"result\.json"):
-        _ = folder.result
-
-
-@pytest.mark.parametrize(("name", "value"), [("seconds", "1"), ("digest", None), ("name", 3), ("reused", "no")])
-def test_a_stage_with_a_value_of_another_type_is_damaged(tmp_path: Path, name: str, value: object) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_json("stages.json", [STAGE])
-    assert folder.stages == [STAGE]
-    folder.write_json("stages.json", [STAGE, {**STAGE, name: value}])
-    with pytest.raises(DamagedFileError, match=name):
-        _ = folder.stages
-
-
 def test_a_member_without_a_checkpoint_is_damaged(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.write_json("members.json", [{"checkpoint": None, "estimator": {}}])

@@ -69,9 +69,8 @@ def test_ray_train_runs_what_is_not_alone_or_was_its_before(
         "2026" if by_ray_before else "0000",
     )
     ran: list[str] = []
-    monkeypatch.setattr(training, "is_one_node", lambda: one_node)
-    monkeypatch.setattr(training, "worker_environment", lambda resources: {})
-    monkeypatch.setattr(training, "_run_alone", lambda *arguments, **options: ran.append("alone"))
+    monkeypatch.setattr(training, "alive_nodes", lambda: ["node"] * (1 if one_node else 2))
+    monkeypatch.setattr(training, "_run_alone", lambda *arguments: ran.append("alone"))
     monkeypatch.setattr(training, "_run_by_ray_train", lambda *arguments: ran.append("ray"))
     training._attempt(None, tmp_path, Resources(workers, use_gpu, 1, num_scorers=1))  # type: ignore[arg-type]
     assert ran == ["alone" if alone else "ray"]

@@ -27,7 +27,13 @@ def pretend(patch: pytest.MonkeyPatch, nodes: Sequence[tuple[int, int]]) -> None
     import ray
 
     alive = [
-        {"NodeID": str(index), "Alive": True, "Resources": {"CPU": float(cpus), "GPU": float(gpus)}}
+        {
+            "NodeID": str(index),
+            "NodeManagerHostname": "host",
+            "NodeManagerAddress": "127.0.0.1",
+            "Alive": True,
+            "Resources": {"CPU": float(cpus), "GPU": float(gpus)},
+        }
         for index, (cpus, gpus) in enumerate(nodes)
     ]
     dead = {"NodeID": "dead", "Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}

@@ -43,7 +43,8 @@ def test_a_ray_that_does_not_start_here_is_reported(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_node_that_died_is_reported_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [{"NodeID": "mine", "Alive": True}, {"NodeID": "other", "Alive": True}]
+    facts = {"NodeManagerHostname": "host", "NodeManagerAddress": "127.0.0.1", "Resources": {}, "Alive": True}
+    nodes = [{"NodeID": "mine", **facts}, {"NodeID": "other", **facts}]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     session.check_alive("mine")
     nodes[0]["Alive"] = False

@@ -11,7 +11,7 @@ from torch import Tensor
 from icalib.encoders.graph import GraphEncoder, adjacency, utterance_nodes
 from icalib.encoders.transformer import Encoded
 from icalib.encoders.turns import turn_numbers
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, make_batch
 
 CPU = torch.device("cpu")

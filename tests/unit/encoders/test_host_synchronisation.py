@@ -19,7 +19,7 @@ from icalib.encoders.graph import GraphEncoder
 from icalib.encoders.joint import JointEncoder
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, Batch, TransformerEncoder
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, make_batch
 
 CONTEXT = [np.arange(10, 22, dtype=np.int32), np.arange(30, 33, dtype=np.int32)]

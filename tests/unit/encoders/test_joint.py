@@ -10,7 +10,7 @@ from torch import Tensor
 
 from icalib.core.errors import SettingError
 from icalib.encoders.joint import JointEncoder
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, make_batch
 
 CPU = torch.device("cpu")

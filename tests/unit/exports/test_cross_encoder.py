@@ -13,8 +13,7 @@ from helpers.tiny_models import attention_mask, random_batch, tiny_ranker
 from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import SettingError
 from icalib.encoders.spectral_norm import SpectralNorm
-from icalib.exports.cross_encoder import FILES, classifier_of
-from icalib.exports.stock import write_stock
+from icalib.exports.stock import CROSS_ENCODER_FILES, classifier_of, write_stock
 from icalib.exports.texts import stock_tokenizer
 from icalib.models.ranker import Ranker
 
@@ -63,7 +62,7 @@ def test_the_files_are_those_that_sentence_transformers_writes(tiny_bert: Path, 
 
     ranker = sensitive(tiny_bert)
     tokenizer = stock_tokenizer(str(tiny_bert), ranker.layout, has_segments=True)
-    write_stock(tmp_path / "ours", classifier_of(ranker, CALIBRATION), tokenizer, FILES)
+    write_stock(tmp_path / "ours", classifier_of(ranker, CALIBRATION), tokenizer, CROSS_ENCODER_FILES)
     loaded = CrossEncoder(str(tmp_path / "ours"), device="cpu")
     assert loaded.tokenizer("a", "b")["token_type_ids"][-1] == 1
     loaded.save_pretrained(str(tmp_path / "theirs"))

@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
-from icalib.external.fit import METHODS, calibrate
+from icalib.external.calibrator import METHODS, calibrate
 from icalib.metrics.calibration import brier, ece, nll
 
 POOLS = scored_pools()

@@ -3,20 +3,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from icalib.inference.mixture import mixture_moments
-from icalib.inference.mutual_information import Moments, RunningMoments
+from icalib.inference.moments import Moments, mixture_moments, sample_moments
 
 NAMES = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
 
 
 def monte_carlo(mean_SB: torch.Tensor, var_SB: torch.Tensor, num: int) -> Moments:
     generator = torch.Generator().manual_seed(0)
-    running = RunningMoments()
-    for _ in range(num):
-        noise_SB = torch.randn(mean_SB.shape, generator=generator, dtype=torch.float64)
-        for logits_B in mean_SB + var_SB.sqrt() * noise_SB:
-            running.add(logits_B)
-    return running.result()
+    noise_TSB = torch.randn(num, *mean_SB.shape, generator=generator, dtype=torch.float64)
+    return sample_moments((mean_SB + var_SB.sqrt() * noise_TSB).flatten(0, 1))
 
 
 def test_moments_are_those_of_many_draws() -> None:

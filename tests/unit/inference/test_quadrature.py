@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import entropy
 
-from icalib.inference.quadrature import probability_moments
+from icalib.inference.moments import probability_moments
 
 MEANS = torch.linspace(-10, 10, 81, dtype=torch.float64)
 

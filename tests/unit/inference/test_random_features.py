@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.gaussian_process.kernels import RBF
 
-from icalib.inference.random_features import random_features
+from icalib.inference.laplace import random_features
 
 WIDTH = 96
 

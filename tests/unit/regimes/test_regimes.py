@@ -13,7 +13,7 @@ from icalib.core.events import ignore
 from icalib.core.job import LocalJob
 from icalib.core.stage_cache import Stage, StageName
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.regimes.ensemble import Ensemble
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.regime import AnswerTraining, MethodParts, Outcome, Scoring, Trained, checkpoint

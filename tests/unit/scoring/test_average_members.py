@@ -7,7 +7,7 @@ import pyarrow as pa
 import torch
 from unit.regimes.made_scores import score_table
 
-from icalib.inference.mutual_information import RunningMoments
+from icalib.inference.moments import sample_moments
 from icalib.scoring.scores import SCORE_SCHEMA, average_members
 
 RNG = np.random.default_rng(0)
@@ -15,10 +15,7 @@ PASSES = RNG.normal(0, 2, (3, 4, 6))  # members, passes, pairs
 
 
 def member_table(passes: np.ndarray) -> pa.Table:
-    moments = RunningMoments()
-    for logits in passes:
-        moments.add(torch.from_numpy(logits))
-    found = moments.result()
+    found = sample_moments(torch.from_numpy(passes))
     table = score_table([[(0.5, 0.1)] * 3] * 2)
     for name in ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information"):
         place = SCORE_SCHEMA.get_field_index(name)

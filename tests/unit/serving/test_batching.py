@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icalib.serving.batching import Batcher
+from icalib.serving.served_run import Batcher
 
 
 def test_pools_that_arrive_together_are_scored_together_and_return_to_their_callers() -> None:

@@ -19,7 +19,7 @@ from icalib.encoders.graph import GraphEncoder
 from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
 from icalib.methods.catalogue import load_method
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import ScoringContext
 from icalib.training.examples import gold_labels

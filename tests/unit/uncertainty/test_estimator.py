@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icalib.data.encoding import TokenStore
 from icalib.heads.head import LogitPosterior
-from icalib.inference.mixture import mixture_moments
+from icalib.inference.moments import mixture_moments
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import ScoringContext
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior

@@ -14,7 +14,7 @@ from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
 from icalib.metrics.catalogue import metric_tag
-from icalib.models.config import RankerConfig
+from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, start_weights
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import LoopState, train
