@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
@@ -12,14 +13,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
-from icalib.data.encoding import Encoded, Layout, TokenPool, TokenStore
+from icalib.data.encoding import Encoded, Layout, TokenPool
 from icalib.data.generated import GeneratedPool, GeneratedStore, Wanted
 from icalib.encoders.transfer import to_device
-from icalib.losses.binary import AbstractLoss
 from icalib.models.ranker import make_batch
-from icalib.training.examples import Example, PairLabels, encode
+from icalib.training.examples import Example, encode
 from icalib.training.pairs import AnswerCurriculum
-from icalib.training.settings import TrainingSettings
 
 
 class ContrastLogits(NamedTuple):
@@ -204,6 +203,7 @@ class PseudoPositives(AbstractContrast):
         return (nn.functional.softplus(gap_BK) * others.exists_BK).sum(1)
 
 
+@dataclass(kw_only=True)
 class AugmentedCurriculum(AnswerCurriculum):
     """The batches of `AnswerCurriculum`, with the contrast inputs of plain pairs added to the same forward pass.
 
@@ -211,20 +211,8 @@ class AugmentedCurriculum(AnswerCurriculum):
     to five inputs for every two pairs with two grey answers, and four with pseudo-positives.
     """
 
-    def __init__(
-        self,
-        pools: Sequence[PairLabels],
-        store: TokenStore,
-        layout: Layout,
-        loss: AbstractLoss,
-        settings: TrainingSettings,
-        *,
-        seed: int,
-        contrast: AbstractContrast,
-        generated: GeneratedStore,
-    ) -> None:
-        super().__init__(pools, store, layout, loss, settings, num_intents=0, seed=seed)
-        self._contrast, self._generated = contrast, generated
+    contrast: AbstractContrast
+    generated: GeneratedStore
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device
@@ -234,9 +222,9 @@ class AugmentedCurriculum(AnswerCurriculum):
             return super().losses(forward, examples, device)
         encoded, indices = self._with_contrast_inputs(examples)
         labels = to_device(torch.tensor([float(e.labels.labels[e.position]) for e in examples]), device)
-        loss = _PairsAndContrast(self._loss, self._contrast, to_device(torch.from_numpy(indices), device))
+        loss = _PairsAndContrast(self.loss, self.contrast, to_device(torch.from_numpy(indices), device))
         return "answer_contrast", forward(
-            "answer", make_batch(encoded, self._layout, device), labels_B=labels, loss=loss
+            "answer", make_batch(encoded, self.layout, device), labels_B=labels, loss=loss
         ).sum()
 
     def _with_contrast_inputs(self, examples: Sequence[Example]) -> tuple[list[Encoded], Any]:
@@ -244,13 +232,13 @@ class AugmentedCurriculum(AnswerCurriculum):
         encoded: list[Encoded] = []
         contrast: list[list[Encoded | None]] = []
         for example in examples:
-            tokens = self._store.pool(example.labels.row)
-            encoded.append(encode(example, tokens, self._layout))
-            if not self._generated.has(example.labels.row):
+            tokens = self.store.pool(example.labels.row)
+            encoded.append(encode(example, tokens, self.layout))
+            if not self.generated.has(example.labels.row):
                 contrast.append([])
                 continue
-            generated = self._generated.pool(example.labels.row)
-            contrast.append(self._contrast.inputs(example, tokens, generated, self._layout))
+            generated = self.generated.pool(example.labels.row)
+            contrast.append(self.contrast.inputs(example, tokens, generated, self.layout))
         indices = np.full((len(encoded), max(1, *map(len, contrast)) if contrast else 1), -1)
         for row, inputs in enumerate(contrast):
             for column, ids in enumerate(inputs):
@@ -260,13 +248,15 @@ class AugmentedCurriculum(AnswerCurriculum):
         return encoded, indices
 
 
+@dataclass
 class _PairsAndContrast:
     """Loss of B pairs followed by their contrast inputs, for `Ranker.forward`."""
 
-    def __init__(self, loss: Any, contrast: AbstractContrast, indices_BK: Tensor) -> None:
-        self._loss, self._contrast, self._indices_BK = loss, contrast, indices_BK
+    loss: Any
+    contrast: AbstractContrast
+    indices_BK: Tensor
 
     def __call__(self, logits: Tensor, labels_B: Tensor) -> Tensor:
         logits_B = logits[: len(labels_B)]
-        others = ContrastLogits(logits[self._indices_BK.clamp(min=0)], self._indices_BK >= 0)
-        return self._loss(logits_B, labels_B) + self._contrast.weight * self._contrast(logits_B, others)
+        others = ContrastLogits(logits[self.indices_BK.clamp(min=0)], self.indices_BK >= 0)
+        return self.loss(logits_B, labels_B) + self.contrast.weight * self.contrast(logits_B, others)

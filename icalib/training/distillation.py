@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, final
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from typing_extensions import override
 
 from icalib.core.job import Artifact
 from icalib.core.parquet import read_parquet
-from icalib.data.encoding import Layout, TokenStore
+from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import Batch
@@ -25,8 +26,9 @@ from icalib.models.config import RankerConfig
 from icalib.models.ranker import Ranker, start_weights
 from icalib.training.examples import Example, PairLabels
 from icalib.training.job import Training, TrainingJob
-from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
+from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import PlainValidation, validation_rows
 
 TARGET_SCHEMA = pa.schema([("pool_id", pa.string()), ("candidate", pa.int32()), ("prob", pa.float64())])
 """The teacher's probability of each pair, the pairs of a pool together and in the order of its candidates."""
@@ -64,39 +66,33 @@ class DistilJob(TrainingJob):
         ranker = Ranker(self.ranker)
         if self.start is not None:
             start_weights(ranker, self.start.path)
-        store = TokenStore(self.train_tokens.path)
+        store, held_out = TokenStore(self.train_tokens.path), TokenStore(self.validation_tokens.path)
         targets = read_targets(self.targets.path, store)
-        curriculum = DistilCurriculum(targets, store, ranker.layout, self.training, seed=self.seed)
-        return Training(ranker, curriculum, self._validation(ranker, device))
+        curriculum = DistilCurriculum(
+            [_pairs(row, len(probs)) for row, probs in targets.items()],
+            store,
+            ranker.layout,
+            BinaryCrossEntropy.Config().build(),
+            self.training.model_copy(update={"train_negatives": None}),
+            num_intents=0,
+            seed=self.seed,
+            targets=targets,
+        )
+        rows = validation_rows(held_out, self.selection)
+        return Training(ranker, curriculum, PlainValidation(held_out, rows, self.training, device))
 
-    def _validation(self, ranker: Ranker, device: torch.device) -> PlainValidation:
-        store = TokenStore(self.validation_tokens.path)
-        rows = validation_rows(store, self.selection)
-        return PlainValidation(store, rows, ranker.layout, self.training, device)
 
-
-@final
+@dataclass(kw_only=True)
 class DistilCurriculum(AnswerCurriculum):
-    """Batches of pairs in the plain view, whose labels are a teacher's probabilities.
+    """Batches of all pairs in the plain view, whose labels are a teacher's probabilities."""
 
-    Args:
-        settings: batch sizes; all candidates of a pool are used.
-    """
-
-    def __init__(
-        self, targets: Targets, store: TokenStore, layout: Layout, settings: TrainingSettings, *, seed: int
-    ) -> None:
-        self._targets = targets
-        loss = BinaryCrossEntropy.Config().build()
-        every = settings.model_copy(update={"train_negatives": None})
-        pools = [_pairs(row, len(probs)) for row, probs in targets.items()]
-        super().__init__(pools, store, layout, loss, every, num_intents=0, seed=seed)
+    targets: Targets
 
     @override
     def inputs(self, examples: Sequence[Example], device: torch.device) -> tuple[Batch, Tensor]:
         """Return encoder inputs and the teacher's probabilities [B, 1]."""
         batch, _ = super().inputs(examples, device)
-        probs = [self._targets[one.labels.row][int(one.labels.candidates[one.position])] for one in examples]
+        probs = [self.targets[one.labels.row][int(one.labels.candidates[one.position])] for one in examples]
         return batch, to_device(torch.tensor(probs, dtype=torch.float32)[:, None], device)
 
 

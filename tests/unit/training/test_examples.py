@@ -22,8 +22,9 @@ from icalib.training.examples import (
     sampled_negatives,
     target,
 )
-from icalib.training.pairs import AnswerCurriculum, PlainValidation
+from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import PlainValidation
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
 def test_validation_figures_are_the_same_however_many_workers_share_the_pools(tokens: Path, tiny_bert: Path) -> None:
     ranker = tiny_ranker(tiny_bert)
     store, settings = TokenStore(tokens / "validation.arrow"), TrainingSettings(precision="fp32")
-    validation = PlainValidation(store, range(len(store)), ranker.layout, settings, torch.device("cpu"))
+    validation = PlainValidation(store, range(len(store)), settings, torch.device("cpu"))
     alone, *shared = (
         validation.metrics([validation(ranker, rank, number) for rank in range(number)])
         for number in (1, 3, len(store) + 1)
