@@ -22,8 +22,7 @@ from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, Rank0, 
 from icalib.distributed.session import is_one_node, room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
 from icalib.pipeline.resources import Resources
-from icalib.training.job import TrainingJob
-from icalib.training.posterior import complete_posterior
+from icalib.training.job import TrainingJob, complete_posterior
 
 _MAX_FAILURES = 3  # without a checkpoint between them
 _ALONE = {  # the variables from which torch makes the process group of one process, on a free port of loopback

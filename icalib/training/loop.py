@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import find_metric
 from icalib.models.model import Model
-from icalib.training.running_losses import RunningLosses, diverged
 from icalib.training.settings import TrainingSettings
 
 _MIN_IMPROVEMENT = 0.01  # of the training loss, as in the code of BERT_FP's authors
@@ -351,3 +351,49 @@ def _validate(
     if engine.rank == 0 and validation is not None:
         observer.validated(validation_points(state.log))
     state.stopped = state.epoch - max(1, state.best_epoch) >= settings.patience  # the start is no epoch
+
+
+class RunningLosses:
+    """Losses of updates since the last point of the curve.
+
+    They stay on a device until a point needs them, as reading waits for the device; a CPU's are read at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._reads_at_once = device.type == "cpu"
+        self._unread: list[tuple[str, Tensor, int]] = []
+        self._read: dict[str, list[float]] = {}
+        self._note: dict[str, str] = {}
+
+    def add(self, task: str, loss: Tensor, step: int) -> None:
+        """Add an update's loss []."""
+        self._unread.append((task, loss, step))
+        if self._reads_at_once:
+            self._read_all()
+
+    def note(self, task: str) -> str:
+        """Return the loss of a task as it was last read, as text."""
+        return self._note.get(task, "")
+
+    def taken(self) -> dict[str, list[float]]:
+        """Return the losses of each task since the last call."""
+        self._read_all()
+        taken, self._read = self._read, {}
+        return taken
+
+    def _read_all(self) -> None:
+        for task, loss, step in self._unread:
+            value = float(loss)
+            if not math.isfinite(value):
+                raise diverged(f"the loss is {value} in update {step + 1}")
+            self._read.setdefault(task, []).append(value)
+            self._note[task] = f", loss {np.mean(self._read[task][-20:]):.3f}"
+        self._unread = []
+
+
+def diverged(what: str) -> IcalibError:
+    """Return the error of a training whose numbers aren't finite."""
+    return IcalibError(
+        f"training diverged: {what}, expected a finite number. "
+        "Lower `learning_rate` or `head_learning_rate`, or set precision=fp32."
+    )

@@ -26,11 +26,10 @@ from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import TrainJob
 from icalib.training.conditioning import Conditioning, choose_support
 from icalib.training.examples import Example, gold_labels
-from icalib.training.job import Training
+from icalib.training.job import Training, complete_posterior, run_here
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.pairs import AnswerCurriculum
-from icalib.training.posterior import complete_posterior, run_here
 from icalib.training.settings import TrainingSettings
 from icalib.training.validation import PlainValidation
 from icalib.uncertainty.estimator import Posterior
