@@ -205,10 +205,9 @@ def _unmarked(source: Source) -> DataError:
 
 
 def _cut(pool: Pool, num_candidates: int, left_out: Counter[str]) -> dict[str, Any]:
-    """Return the first candidates of a pool and their labels.
+    """Return the first candidates of a pool and their labels; `left_out` counts the others.
 
-    Right candidates fill at most half of the pool, or what wrong ones leave of it, so that there is something to rank.
-    `left_out` counts the others.
+    Right ones fill at most half of the pool, or what wrong ones leave of it, so that there is something to rank.
     """
     right = list(pool.right)
     wrong = [index for index in range(len(pool.candidates)) if index not in right]
@@ -247,10 +246,10 @@ class RejectedRecords:
 
 
 def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[str]:
-    """Move training dialogues to the splits that have no pools, and return a message for each such split.
+    """Move training dialogues, drawn by ids and seed, to splits without pools; return a message for each such split.
 
-    Which dialogues is drawn by their ids and the seed; those with a pool whose right candidate is unknown stay. A
-    source without training pools is left as it is: it may be meant for `score` or `evaluate`.
+    Dialogues with a pool of unknown label stay. A source without training pools is left as it is: it may be for
+    `score`.
     """
     moved = _moved_dialogues(corpus, settings)
     taken: list[Split] = [split for split in SPLITS if split in moved.values()]

@@ -58,8 +58,7 @@ def mine_split(
 ) -> NDArray[np.int64] | None:
     """Return the rows of each response's negatives, [num_rows, C − 1], mapped from a file in `folder`; None: no rows.
 
-    If some pools are to lose their right candidate, each response has one negative more, the last. `together` is about
-    how many responses are mined together.
+    If some pools are to lose their right candidate, each response has one negative more, the last.
     """
     if not spill.num_rows:
         return None
@@ -103,9 +102,8 @@ def mine_split(
 def _blocks(spill: Spill, dialogues: Rows, size: int, num_negatives: int, seed: int) -> list[Rows]:
     """Return the rows of blocks of about `size` rows, and not many more than `MINING_BLOCK`.
 
-    Each has dialogues drawn at random: in the order of a source, neighbours may be of one topic, and their negatives
-    more similar than those of a smaller split with all topics. A block with too few different responses is merged with
-    the next one.
+    Each has dialogues drawn at random, as neighbours in a source may be of one topic, and negatives too similar then. A
+    block with too few different responses is merged with the next one.
     """
     num_blocks = max(-(-spill.num_rows // MINING_BLOCK), round(spill.num_rows / size))
     if num_blocks == 1:

@@ -56,10 +56,9 @@ class PoolWriter:
         progress: Progress,
         unanswerable: float = 0.0,
     ) -> None:
-        """Write a split.
+        """Write a split; `negatives` are rows of wrong candidates [num_rows, C − 1], None: the rows have them.
 
-        `negatives` are the rows of each row's negatives [num_rows, C − 1], with `unanswerable`, the fraction of pools
-        that lose their right candidate, one more that replaces it; None: rows hold all their candidates.
+        `unanswerable` is the fraction of pools whose right candidate is replaced by one more of the negatives.
         """
         spill, order = corpus.spills[split], None
         loses_right = _drawn(spill, unanswerable, self.seed) if unanswerable else None

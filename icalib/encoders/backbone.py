@@ -43,9 +43,7 @@ def backbone_path(name: str) -> str:
 def embedded_path() -> Path:
     """Return the folder of the embedded backbone, whose files are checked once in a process.
 
-    Raises:
-        SettingError: it is not installed.
-        DamagedFileError: a file is missing, or has other content than the one that icalib was tested with.
+    A SettingError says that it isn't installed, a DamagedFileError that a file is missing or not the tested one.
     """
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:

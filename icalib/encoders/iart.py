@@ -27,16 +27,11 @@ class IART(AbstractEncoder):
 
     Turns and candidate pass through the same S self-attention blocks; at each of the S + 1 depths they also attend to
     each other. The 2(S + 1) pairs of states give a similarity tensor [T, W, W] each, in which a turn is scaled by its
-    attention weight by intents; a 3-D CNN over them makes the features, and the linear head the logit.
+    attention weight by intents (uniform for `num_intents` 0); a 3-D CNN over them makes the features.
 
-    Our interpretation: words are the backbone tokenizer's word pieces, with separate vectors (the paper has words);
-    positions without a word are 0 in the similarity tensors, so that padding changes nothing; a turn that is too long
-    keeps its last words, a candidate its first; the attention starts uniform. Only the tokenizer of the backbone is
-    used.
-
-    Args:
-        num_intents: K, of the intent classifier; 0 for uniform attention.
-        pretrained: ignored; word vectors and classifier come from separate stages.
+    Our interpretation: words are the backbone tokenizer's word pieces, all that is used of it; positions without a word
+    are 0 in the similarity tensors; a long turn keeps its last words, a candidate its first; the attention starts
+    uniform. Word vectors and classifier come from separate stages, not from a pretrained backbone.
     """
 
     class Config(AbstractEncoder.Config):
@@ -239,12 +234,9 @@ class Convolutions(nn.Module):
     """Two layers of 3 × 3 × 3 convolution, ELU and max-pooling of stride 3 over turns × words × words, flattened.
 
     An axis that isn't a multiple of three is padded as by the released code's SAME: half of the missing positions
-    before the first, half after the last, an odd one after.
-
-    Texts are often far shorter than W. Where there is no word, a convolution's output is the same at all positions
-    except the last, which the border affects; so redundant ones of the W positions are left out, and the columns that
-    they would give are copied. The features are those of the whole tensor. They are computed in float32: in bfloat16
-    the gradients of such convolutions in torch 2.13 are occasionally NaN on a CPU.
+    before the first, half after the last, an odd one after. Where there is no word, a convolution's output is the same
+    at all positions but the last, which the border affects: redundant ones of the W positions are left out, and their
+    columns copied. In float32: in bfloat16 such gradients are occasionally NaN on a CPU (torch 2.13).
     """
 
     def __init__(self, num_inputs: int, num_channels: int) -> None:
@@ -286,9 +278,8 @@ def _pooled(size: int) -> int:
 
 
 def _positions_needed(num_words: int, size: int) -> int:
-    """Return the shortest axis, aligned like `size`, that has all distinct features.
-
-    These are the ones before the last word, one that no word or border affects, and the last.
+    """Return the shortest axis, aligned like `size`, that has all distinct features: those before the last word, one
+    that no word or border affects, and the last.
     """
     # Each convolution spreads a word by one position; each pooling divides its index by three.
     first_shift, second_shift = _before(size), _before(-(-size // _POOL))

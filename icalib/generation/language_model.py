@@ -39,12 +39,11 @@ _GENERATION_TOKENS = 16_384  # maximum number of padded tokens per generated bat
 
 @final
 class LanguageModel(AbstractGenerator):
-    """A language model fine-tuned on the labelled pools.
+    """A language model fine-tuned to map a context to its right answer, and a right answer to the user's last
+    utterance.
 
-    It maps a context to its right answer, and a right answer to the user's last utterance. GRAY (Lin et al. 2020) and
-    BIG (Deng Y. et al. 2021) both fine-tune one on positive pairs; the input format, schedule and decoding are our
-    choice: BART or T5, utterances that end with the model's end-of-sequence token, samples from the smallest set of
-    tokens with probability `top_p` (Holtzman et al. 2020).
+    GRAY (Lin et al. 2020) and BIG (Deng Y. et al. 2021) both fine-tune one on positive pairs; BART or T5, utterances
+    that end with the end-of-sequence token and nucleus sampling (Holtzman et al. 2020) are our choice.
     """
 
     class Config(AbstractGenerator.Config):

@@ -166,9 +166,8 @@ def answer_curriculum(
     joint_loss: Callable[..., Tensor] | None = None,
     offsets: Offsets | None = None,
 ) -> AnswerCurriculum | PoolCurriculum:
-    """Return a curriculum of pairs and intents, or of whole pools if the loss needs these.
-
-    With `joint_loss`, that of the head, the pairs of a batch have one loss, however many workers share the batch.
+    """Return a curriculum of pairs and intents, of whole pools if the loss needs these, or with one `joint_loss` of all
+    pairs of a batch, however many workers share it.
     """
     if isinstance(loss, AbstractPoolLoss):
         return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)

@@ -53,10 +53,7 @@ class AbstractContrast(Component):
     def inputs(
         self, example: Example, tokens: TokenPool, generated: GeneratedPool, layout: Layout
     ) -> list[Encoded | None]:
-        """Return the contrast inputs of a pair, in the order of `ContrastLogits`; None for a missing input.
-
-        Right and wrong pairs may have different numbers of inputs.
-        """
+        """Return the contrast inputs of a pair, in the order of `ContrastLogits`; None for a missing one."""
         raise NotImplementedError
 
     def __call__(self, logits_B: Tensor, others: ContrastLogits) -> Tensor:
@@ -72,12 +69,8 @@ def _hinge(better: Tensor, worse: Tensor, margin: float) -> Tensor:
 def grey_hinge(
     right_B: Tensor, grey_BK: Tensor, exists_BK: Tensor, wrong_B: Tensor, *, margin: float, wide_margin: float
 ) -> Tensor:
-    """Compute [μ₁ − s(r) + s(g)]₊ + [μ₁ − s(g) + s(n)]₊ + [μ₂ − s(r) + s(n)]₊, averaged over the grey answers g.
-
-    Args:
-        exists_BK: which grey answers exist; the others are ignored.
-        margin: μ₁.
-        wide_margin: μ₂.
+    """Compute [μ₁ − s(r) + s(g)]₊ + [μ₁ − s(g) + s(n)]₊ + [μ₂ − s(r) + s(n)]₊, averaged over the grey answers g that
+    exist; `margin` is μ₁, `wide_margin` μ₂.
     """
     terms_BK = _hinge(right_B[:, None], grey_BK, margin) + _hinge(grey_BK, wrong_B[:, None], margin)
     mean_B = (terms_BK * exists_BK).sum(1) / exists_BK.sum(1).clamp(min=1)
@@ -88,10 +81,8 @@ def grey_hinge(
 class GreyHinge(AbstractContrast):
     """Hinge losses that order right above grey above random answers (GRAY, Lin et al. 2020).
 
-    The order and the margins are from the paper's abstract. Our choices are: scores on the scale of probabilities, the
-    values of the margins, two grey answers and one random answer per context, and the mean over the grey answers. The
-    random answer is one of the wrong candidates that were drawn for the pool in this epoch, so pools with random
-    negatives suit the method best.
+    The order and the margins are from the paper's abstract; scores as probabilities, values, numbers of answers and the
+    mean over grey ones are our choice. The random answer is a wrong candidate of this epoch's draw.
     """
 
     class Config(AbstractContrast.Config):
@@ -159,9 +150,8 @@ class GreyHinge(AbstractContrast):
 class PseudoPositives(AbstractContrast):
     """Contrast of a wrong pair (q, a⁻) with the generated positives (q̂, a⁻) and (q, â) (BIG, Deng Y. et al. 2021).
 
-    The term is −log e^{s(q̂,a⁻)/τ} / (e^{s(q̂,a⁻)/τ} + e^{s(q,a⁻)/τ}), plus the same with (q, â). The two generators
-    and the contrast with the original negatives are from the paper's abstract; this form of the contrast, η = 1 and τ =
-    1 are our choice.
+    The term is −log e^{s(q̂,a⁻)/τ} / (e^{s(q̂,a⁻)/τ} + e^{s(q,a⁻)/τ}), plus the same with (q, â). The paper's abstract
+    has the generators and the contrast; this form, η = 1 and τ = 1 are our choice.
     """
 
     class Config(AbstractContrast.Config):
@@ -207,8 +197,7 @@ class PseudoPositives(AbstractContrast):
 class AugmentedCurriculum(AnswerCurriculum):
     """The batches of `AnswerCurriculum`, with the contrast inputs of plain pairs added to the same forward pass.
 
-    Contrast inputs are not counted in `max_tokens_per_batch`: with one wrong candidate per right one, an update has up
-    to five inputs for every two pairs with two grey answers, and four with pseudo-positives.
+    They are not counted in `max_tokens_per_batch`: with one wrong candidate per right one, two pairs have up to five.
     """
 
     contrast: AbstractContrast

@@ -38,10 +38,7 @@ Targets = Mapping[int, npt.NDArray[np.float64]]
 
 
 class DistilJob(TrainingJob):
-    """Trains a ranker on a teacher's probabilities of all training pools; gold labels are not read.
-
-    The labels of validation choose the best epoch.
-    """
+    """Trains a ranker on a teacher's probabilities of all training pools; labels only choose the best epoch."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 1  # validation has pools without a right candidate
 

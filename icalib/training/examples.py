@@ -18,13 +18,7 @@ TASKS: tuple[Task, ...] = ("answer_plain", "answer_intent", "intent")
 
 @dataclass(frozen=True)
 class PairLabels:
-    """Labels of some candidates of one pool.
-
-    Args:
-        labels: 1 or 0 for each of them.
-        intent_view: for each of them, whether the pair is also trained on in the intent view.
-        learn_intents: whether these intents are targets themselves, of the utterances that have any.
-    """
+    """Labels (1 or 0) of some candidates of one pool."""
 
     row: int
     candidates: npt.NDArray[np.int64]
@@ -51,8 +45,8 @@ def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
 class Example(NamedTuple):
     """Reference to one input: a candidate of a pool (answer tasks) or an utterance of its context (intent task).
 
-    `position` is an index into the pool's labelled candidates or into its context. Token ids are assembled when the
-    batch is used, so that the list of an epoch's examples stays small.
+    `position` is an index into the pool's labelled candidates or its context; token ids are assembled when they are
+    used.
     """
 
     task: Task
@@ -62,9 +56,8 @@ class Example(NamedTuple):
 
 
 def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.random.Generator) -> PairLabels:
-    """Keep all positives of a pool and draw at most `num_negatives` negatives for each of them.
-
-    A pool without positives keeps as many candidates as one with a single positive.
+    """Keep all positives of a pool and draw at most `num_negatives` negatives for each; without positives, keep as many
+    candidates as with one.
     """
     negatives = np.flatnonzero(pool.labels == 0)
     positives = np.flatnonzero(pool.labels == 1)
@@ -78,9 +71,8 @@ def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.rando
 
 
 def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
-    """Yield the examples of one pool, for the three losses of ICAST Eq. 15.
-
-    Utterances without intents have no intent loss: nothing says whether they were annotated.
+    """Yield the examples of one pool, for the three losses of ICAST Eq. 15; utterances without intents may not have
+    been annotated and have no loss.
     """
     context, intents = tokens.context, labels.intents
     for position, number in enumerate(labels.candidates):
@@ -124,11 +116,8 @@ def epoch_batches(
 ) -> list[list[Example]]:
     """Return all batches of an epoch in random order; each batch has examples of one task.
 
-    Negatives are drawn again for every epoch; both views of a pair use the same draw. The result is a function of the
-    arguments.
-
-    Args:
-        balanced: give all batches the same fraction of right pairs, and put these first.
+    Negatives are drawn again for every epoch; both views of a pair use the same draw. With `balanced`, all batches have
+    the same fraction of right pairs, and these first.
     """
     by_task: dict[Task, list[Example]] = {task: [] for task in TASKS}
     for labels in labelled:

@@ -33,10 +33,7 @@ RunTasks = Callable[[Sequence[PosteriorTask]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Training:
-    """Model, curriculum and validation of a training run.
-
-    `start_ranks` is True if the initial weights already rank, so that they may be the best ones.
-    """
+    """Model, curriculum and validation of a training; with `start_ranks`, the initial weights may be the best ones."""
 
     model: Model
     curriculum: Curriculum
@@ -82,12 +79,8 @@ class TrainingJob(Job):
         return self.build(device)
 
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
-        """Compute the posterior of a checkpoint's weights together with the other workers, and save it there.
-
-        Computations that the head splits into tasks are left to `complete_posterior`.
-
-        Returns:
-            Number of matrices that needed more jitter than planned.
+        """Compute and save the posterior of a checkpoint's weights together with the other workers, but for what the
+        head leaves to `complete_posterior`; return the number of matrices that needed more jitter than planned.
         """
         raise NotImplementedError
 
@@ -168,8 +161,7 @@ def run_here(tasks: Sequence[PosteriorTask]) -> list[Any]:
 def complete_posterior(job: TrainingJob, folder: Path, run_tasks: RunTasks) -> None:
     """Run the posterior tasks of the checkpoint's head, if it has any, and save the completed posterior.
 
-    A task's result is a function of (checkpoint, seed, task), independent of the worker that runs it and of their
-    number.
+    A task's result depends on (checkpoint, seed, task) alone, not on the workers.
     """
     if not job.has_posterior:
         return

@@ -24,12 +24,9 @@ T = TypeVar("T")
 
 
 class LocalEngine:
-    """Trains in one process with plain torch, for notebooks, debuggers and tests.
+    """Trains in one process with plain torch; `zero_stage` has no effect.
 
-    Args:
-        settings: optimiser and schedule; `zero_stage` has no effect in one process.
-        device: device of the model; None means the CPU.
-        folder: where the checkpoint to resume from is stored; None disables checkpoints.
+    `device` None is the CPU; `folder` is where the checkpoint to resume from is stored, None disables checkpoints.
     """
 
     rank = 0

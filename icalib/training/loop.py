@@ -32,10 +32,7 @@ class EarlyStoppingData(Protocol):
         ...
 
     def metrics(self, results: Sequence[Any]) -> dict[str, float]:
-        """Compute metrics from all workers' results, by tag.
-
-        If the selection metric is not among them, the last epoch counts as the best.
-        """
+        """Compute metrics from all workers' results, by tag; without the selection metric, the last epoch is best."""
         ...
 
 
@@ -53,9 +50,8 @@ class Curriculum(Protocol):
 
 @runtime_checkable
 class JointCurriculum(Curriculum, Protocol):
-    """A curriculum whose loss compares all examples of an update with each other, e.g. by in-batch negatives.
-
-    All workers call `compare` with the same arguments, and it must return the same loss on each of them.
+    """A curriculum whose loss compares all examples of an update with each other, e.g. by in-batch negatives; all
+    workers call `compare` with the same arguments and must get the same loss.
     """
 
     def is_joint(self, examples: Sequence[Any]) -> bool:
@@ -152,10 +148,7 @@ def train(
     """Train until all epochs are done or validation stops improving; `observer.best` receives the weights to keep.
 
     Every random draw is a function of (seed, update, rank), so a resumed run gives the same result as an uninterrupted
-    one.
-
-    Args:
-        start_ranks: whether the initial weights rank already: they are validated, too, and kept if no epoch is better.
+    one. With `start_ranks`, the initial weights are validated, too, and kept if no epoch is better.
     """
     state = LoopState(**(engine.load() or {}))
     started = time.monotonic() - state.seconds
@@ -210,9 +203,8 @@ def _update(
     seed: int,
     step: int,
 ) -> tuple[str, Tensor]:
-    """Run one update and return its task and mean loss [], which is not read from the device.
-
-    Each worker processes every world-size-th example. The loss is the batch's sum divided by `batch_size`.
+    """Run one update on every world-size-th example and return its task and the batch's sum of losses divided by its
+    size [], which is not read from the device.
     """
     parts = engine.world_size * settings.gradient_accumulation
     part_seeds = [
@@ -252,12 +244,8 @@ class _JointLoss:
     """The loss of a whole batch whose forward passes are split into parts: gradient caching (Gao et al. 2021).
 
     A first pass without gradients represents all examples on all workers. The gradient of the loss with respect to
-    these representations then weighs those of a second pass, part by part, so that memory holds one part and the
-    gradient of the weights is that of the whole batch.
-
-    Args:
-        rows: the examples of each of this worker's parts, as indices into the batch.
-        part_seeds: seeds of the parts' random draws, so that both passes have the same dropout.
+    these representations then weighs those of a second pass, with the same dropout by `part_seeds`, part by part
+    (`rows`: indices into the batch): memory holds one part and the weights' gradient is that of the whole batch.
     """
 
     def __init__(

@@ -27,10 +27,7 @@ def _clip_values(groups: Sequence[dict[str, Any]], limit: float) -> None:
 
 
 def parameter_groups(model: Model, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Return groups for the backbone and for new layers, each with and without weight decay.
-
-    `peak_lr` is the peak learning rate of the schedule.
-    """
+    """Return groups for the backbone and for new layers, each with and without weight decay, and their `peak_lr`."""
     head_rate = settings.head_learning_rate or settings.learning_rate
     groups: dict[tuple[float, float], list[Tensor]] = {}
     trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]

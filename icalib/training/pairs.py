@@ -82,8 +82,8 @@ class AnswerCurriculum:
 class JointAnswerCurriculum(AnswerCurriculum):
     """Batches of pairs, each with one loss of all its pairs, and of intents; implements `JointCurriculum`.
 
-    A Gaussian process over the parts of a batch would depend on their number, and over single pairs it would learn
-    nothing about their likeness. So the pairs' representations are gathered from all workers and parts.
+    A Gaussian process over the parts of a batch would depend on their number, so the pairs' representations are
+    gathered from all workers and parts.
     """
 
     joint_loss: Callable[..., Tensor]

@@ -69,8 +69,7 @@ class _AnswerValidation:
 class PlainValidation(_AnswerValidation):
     """Validation metrics from one pass without dropout over the plain view, cheap enough for every epoch.
 
-    Heads with a posterior are judged by the probability that they predict, E σ(f), whose calibration is not that of
-    σ(E f).
+    A head's posterior is judged by the probability E σ(f) that it predicts.
     """
 
     link: Link = field(default="sigmoid", kw_only=True)
@@ -126,8 +125,7 @@ def predictive_logits(ranker: Ranker, batch: Batch) -> Tensor:
 class PredictiveValidation(_AnswerValidation):
     """Validation metrics of the probabilities that an estimator predicts, in the view that a gain rule chooses.
 
-    T passes over two views cost 2T plain passes, so at most `MAX_POOLS` pools are scored, drawn by the seed. The passes
-    have the same seeds after every epoch.
+    At most `MAX_POOLS` pools are scored, drawn by the seed; the passes have the same seeds after every epoch.
     """
 
     estimator: AbstractEstimator.Config
@@ -162,10 +160,7 @@ class PredictiveValidation(_AnswerValidation):
         return score_token_pools(context, pools, with_intents=self.rule is not None, seed=seed, offsets=self.offsets)
 
     def metrics(self, results: Sequence[Sequence[tuple[int, Shard]]]) -> dict[str, float]:
-        """Compute F1 (at a fitted threshold), R@1, MAP, ECE and NLL, by tag.
-
-        A SettingError says that all passes are the same since the model has no dropout.
-        """
+        """Compute F1 (at a fitted threshold), R@1, MAP, ECE, NLL, by tag; SettingError if all passes are the same."""
         by_number = {number: shard for result in results for number, shard in result}
         shards = [by_number[number] for number in sorted(by_number)]
         if self.estimator.needs == "dropout" and not any(table["logit_var"].to_numpy().any() for table, _ in shards):
@@ -178,10 +173,10 @@ class PredictiveValidation(_AnswerValidation):
 
 
 class ValidationWithIntents:
-    """Adds F1 of the intents to validation metrics of answers; weights are still chosen by the answers' metric.
+    """Adds F1 of the intents to validation metrics of answers, which still choose the weights.
 
-    An utterance's intents are predicted given the gold intents of those before it, as in training, and those above
-    probability ½ count as predicted. At most 500 utterances are used, spread evenly over the pools.
+    An utterance's intents are predicted (above probability ½) given the gold ones of those before it, as in training.
+    At most 500 utterances are used, spread evenly over the pools.
     """
 
     def __init__(self, answers: PlainValidation | PredictiveValidation) -> None:

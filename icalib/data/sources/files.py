@@ -49,8 +49,8 @@ def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
     """Yield the lines of a plain or gzipped text file with their numbers, blank ones too.
 
-    Bytes that aren't UTF-8 become lone surrogates, and a line of more than LINE_LIMIT bytes is yielded as its beginning
-    with a `problem`, so that one record that is not valid doesn't stop the file.
+    Bytes that aren't UTF-8 become lone surrogates and lines of more than LINE_LIMIT bytes are cut, with a `problem`: so
+    one record that is not valid doesn't stop the file.
     """
     number = 0
     with open_bytes(path) as file:
@@ -78,12 +78,7 @@ def plain_name(path: Path) -> str:
 
 
 def split_in_name(path: Path) -> Split | None:
-    """Return the split that is a word of its own in a file's name.
-
-    Example:
-        >>> split_in_name(Path("merged_dev_intents.json"))
-        'validation'
-    """
+    """Return the split that is a word of its own in a file's name, e.g. validation of `merged_dev_intents.json`."""
     words = re.split(r"[^a-z]+", plain_name(path))
     return next((split for word, split in SPLIT_WORDS.items() if word in words), None)
 
@@ -99,9 +94,8 @@ def required_split(path: Path) -> Split:
 
 
 def files_in(path: Path, *suffixes: str) -> tuple[Path, ...]:
-    """Return a file itself, or a folder's files of the first of these kinds that it has; there may be none.
-
-    Where some of their names have a split, the others are left out.
+    """Return a file itself, or a folder's files of the first of these kinds that it has, maybe none; only those with a
+    split in their names where some have one.
     """
     if path.is_file():
         return (path,)

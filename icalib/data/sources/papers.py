@@ -62,10 +62,8 @@ _ICAST_FILES = ("context.tsv", "answer.tsv", "negative_sampling.tsv")
 
 
 def _open_msdialog(path: Path) -> Source:
-    """Open one file, or a folder of JSON files.
-
-    The dialogues of MSDialog-Intent are among those of MSDialog-Complete, where they have no intents; they are read
-    once, with their intents.
+    """Open one file, or a folder of JSON files. Dialogues of MSDialog-Complete that are also in MSDialog-Intent are
+    read once, with their intents.
     """
     files = tuple(sorted(required_files(path, ".json"), key=lambda file: not _has_intents(file)))
     with_intents: set[int] = set()

@@ -31,10 +31,7 @@ class Vocabulary(NamedTuple):
 
 
 class MaskedInputs(NamedTuple):
-    """Inputs with masked tokens.
-
-    `positions_N2` has the (input, position) of each masked token, `tokens_N` its original id.
-    """
+    """Inputs with masked tokens, the (input, position) of each of them, and its original id."""
 
     encoded: list[Encoded]
     positions_N2: npt.NDArray[np.int64]
@@ -44,9 +41,8 @@ class MaskedInputs(NamedTuple):
 def mask_tokens(
     encoded: Sequence[Encoded], fraction: float, layout: Layout, vocabulary: Vocabulary, rng: np.random.Generator
 ) -> MaskedInputs:
-    """Choose a fraction of each input's tokens, at least one token, and mask them.
-
-    80 % of them become [MASK], 10 % a random token, and 10 % stay unchanged. [CLS] and separators are never chosen.
+    """Choose a fraction of each input's tokens, at least one and no special ones, and mask them (Devlin et al. 2019,
+    §3.1): 80 % become [MASK], 10 % a random token, and 10 % stay unchanged.
     """
     special = [layout.cls, layout.separator]
     masked: list[Encoded] = []
@@ -88,10 +84,7 @@ class PostTrainingCurriculum:
         return self._task.batches(epoch)
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
-        """Return the summed task loss plus the masked-token loss.
-
-        The masked-token loss is the mean over masked tokens, times the number of examples.
-        """
+        """Return the summed task loss plus that of masked tokens, their mean times the number of examples."""
         task, classified, tokens = self.outcomes(forward, examples, device)
         if tokens is None:
             return task, classified.losses.sum()
@@ -101,9 +94,8 @@ class PostTrainingCurriculum:
     def outcomes(
         self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device
     ) -> tuple[str, Outcome, Outcome | None]:
-        """Return the task of a batch, the outcomes of its examples, and those of masked tokens if any are masked.
-
-        Masked tokens are drawn from torch's generator, which the loop seeds for every update.
+        """Return the task of a batch, the outcomes of its examples, and those of masked tokens if any are masked, which
+        are drawn from torch's generator: the loop seeds it for every update.
         """
         task, head, encoded, classes = self._task.collate(examples)
         classes_B = to_device(torch.tensor(classes), device)

@@ -1,7 +1,6 @@
-"""Base of post-training tasks: classification of windows of dialogues.
+"""Base of post-training tasks: classification of windows of dialogues, whose targets are in the dialogues themselves.
 
-The targets come from the dialogues themselves, labelled or not, so no labels are needed; no answer of an unlabelled
-pool is ever a target (see `Windows`).
+No answer of an unlabelled pool is ever a target (see `Windows`).
 """
 
 from __future__ import annotations
@@ -45,10 +44,8 @@ class AbstractPostTraining(Component):
 
 
 class WindowTask(AbstractPostTraining):
-    """A self-supervised task: batches of examples from windows of dialogues, and their classes.
-
-    Raises:
-        SettingError: the contexts contain no windows.
+    """A self-supervised task: batches of examples from windows of dialogues, and their classes; a SettingError where
+    the contexts contain no windows.
     """
 
     class Config(AbstractPostTraining.Config):

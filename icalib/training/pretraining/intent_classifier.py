@@ -160,9 +160,8 @@ class IntentValidation:
         self._max_tokens = job.loop_settings.max_tokens_per_batch
 
     def __call__(self, model: IntentLearner, rank: int, world_size: int) -> npt.NDArray[np.float64]:
-        """Return sums over every world-size-th utterance.
-
-        They are the cross-entropy, its number of terms, and the numbers of true positive, predicted and gold intents.
+        """Return the sums of cross-entropy, its terms, and the true positive, predicted and gold intents of every
+        world-size-th utterance.
         """
         texts = self._texts[rank::world_size]
         sums = np.zeros(5)
@@ -197,10 +196,7 @@ def padded(texts: Sequence[LabelledText], num_intents: int, device: torch.device
 
 
 def labelled_utterances(tokens: Path, split: Split, selection: Selection) -> list[LabelledText]:
-    """Return the distinct utterances with intents in the contexts of a split's pools.
-
-    In the training split, only labelled pools are used.
-    """
+    """Return the distinct utterances with intents in the contexts of a split's (in training, labelled) pools."""
     store = TokenStore(tokens)
     rows = selection.rows(split, "labelled" if split == "train" else "all", store.column("label_order"))
     found: dict[tuple[bytes, tuple[int, ...]], LabelledText] = {}
