@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,28 +74,25 @@ def mine_split(
     negatives = np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=shape)
     dialogues = np.fromiter(_dialogue_numbers(spill), np.int64, spill.num_rows)
     blocks = _blocks(spill, dialogues, together, num_negatives, child_seed(settings.seed, "blocks", split))
+    queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
+    indices: list[Path] = []
+    for number, rows in enumerate(blocks):
+        index = folder / f"{split}_index_{number}"
+        write_index(index, _Responses(spill, rows), dialogues[rows].tolist(), settings.negative_sampler)
+        push(index)
+        indices.append(index)
+        seed = child_seed(settings.seed, "negatives", split, number)
+        sampler = settings.negative_sampler
+        tasks = query_blocks(index, len(rows), sampler=sampler, num_negatives=num_negatives, seed=seed)
+        queries += [(rows, task) for task in tasks]
     done = 0
-    for group in _groups(blocks):
-        queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
-        for number, rows in group:
-            index = folder / f"{split}_index_{number}"
-            write_index(index, _Responses(spill, rows), dialogues[rows].tolist(), settings.negative_sampler)
-            push(index)
-            tasks = query_blocks(
-                index,
-                len(rows),
-                sampler=settings.negative_sampler,
-                num_negatives=num_negatives,
-                seed=child_seed(settings.seed, "negatives", split, number),
-            )
-            queries += [(rows, task) for task in tasks]
-        mined = parallel_map(mine_block, [task for _, task in queries])
-        for (rows, task), found in zip(queries, mined, strict=True):
-            negatives[rows[task.start : task.stop]] = rows[found]
-            done += len(found)
-            progress(f"mine {split}", done, spill.num_rows)
-        for number, _ in group:
-            remove(folder / f"{split}_index_{number}")
+    mined = parallel_map(mine_block, [task for _, task in queries])
+    for (rows, task), found in zip(queries, mined, strict=True):
+        negatives[rows[task.start : task.stop]] = rows[found]
+        done += len(found)
+        progress(f"mine {split}", done, spill.num_rows)
+    for index in indices:
+        remove(index)
     return negatives
 
 
@@ -131,17 +128,6 @@ def _have_enough(dialogues_of: Collection[set[int]], num_negatives: int) -> bool
     """Return whether each dialogue has enough different responses of others, given the dialogues that each is in."""
     only_in = Counter(dialogue for dialogues in dialogues_of if len(dialogues) == 1 for dialogue in dialogues)
     return len(dialogues_of) - 1 - max(only_in.values(), default=0) >= num_negatives
-
-
-def _groups(blocks: Sequence[Rows]) -> Iterator[list[tuple[int, Rows]]]:
-    """Yield numbered blocks that are mined in parallel, of at most `MINING_BLOCK` rows together, or single ones."""
-    group: list[tuple[int, Rows]] = []
-    for number, rows in enumerate(blocks):
-        if group and sum(len(others) for _, others in group) + len(rows) > MINING_BLOCK:
-            yield group
-            group = []
-        group.append((number, rows))
-    yield group
 
 
 @dataclass(frozen=True)
