@@ -18,7 +18,7 @@ from icalib.data.corpus import RejectedRecords, hold_out, read_corpus, shortest_
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split, responses_together
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
-from icalib.data.pool_folder import PoolWriter, whole_folder
+from icalib.data.pool_folder import PoolWriter, replaced_folder
 from icalib.data.pools import prepared_inputs, read_pool_set, split_file
 from icalib.data.protocols import PROTOCOLS, unmet, with_protocol
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
@@ -77,7 +77,7 @@ def prepare(
         pool_set = _existing(out, _inputs(source, log_source, settings), note)
     else:
         rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
-        with whole_folder(out) as folder:
+        with replaced_folder(out) as folder:
             rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
             pool_set = _write(
                 folder, out.name, source_path, source, log_source, settings, rejected, parallel_map, progress, note
