@@ -14,10 +14,6 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Split
 from icalib.data.sources.records import SKIP_CURE, Raw
 
-LINE_LIMIT = 1 << 24
-"""Bytes that a line may have: far more than a dialogue needs, and far less than fills the memory."""
-_KEPT = 1 << 12  # bytes of a longer line, for messages
-
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "training": "train",
@@ -49,24 +45,16 @@ def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
     """Yield the lines of a plain or gzipped text file with their numbers, blank ones too.
 
-    Bytes that aren't UTF-8 become lone surrogates and lines of more than LINE_LIMIT bytes are cut, with a `problem`: so
-    one record that is not valid doesn't stop the file.
+    Bytes that aren't UTF-8 become lone surrogates, so that one record that is not valid doesn't stop the file.
     """
-    number = 0
     with open_bytes(path) as file:
-        while line := file.readline(LINE_LIMIT + 1):
-            number += 1
-            too_long = len(line) > LINE_LIMIT and not line.endswith(b"\n")
-            text = line[: _KEPT if too_long else None].decode("utf-8", "surrogateescape").rstrip("\r\n")
-            text = text.removeprefix("\ufeff") if number == 1 else text
-            problem = f"a line of more than {LINE_LIMIT >> 20} MiB" if too_long else ""
-            yield Raw(path, number, text, cure=cure, problem=problem)
-            while too_long and line and not line.endswith(b"\n"):
-                line = file.readline(LINE_LIMIT)
+        for number, line in enumerate(file, 1):
+            text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+            yield Raw(path, number, text.removeprefix("\ufeff") if number == 1 else text, cure=cure)
 
 
 def first_line(path: Path) -> str:
-    """Return the first line of a file that isn't blank, or the beginning of one of more than LINE_LIMIT bytes."""
+    """Return the first line of a file that isn't blank."""
     for raw in read_lines(path):
         return raw.text
     raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)

@@ -281,9 +281,8 @@ def _icast_lines(folder: Path) -> Iterator[Raw]:
                 path=files[row.index(None)],
                 line=number,
             )
-        problem = next((f"{line.problem} in {line.path.name}" for line in row if line.problem), "")
         texts = [line.text for line in row]
-        yield Raw(files[0], number, "\n".join(texts), texts, problem=problem)
+        yield Raw(files[0], number, "\n".join(texts), texts)
 
 
 def _icast_pool(raw: Raw) -> Pool:
