@@ -16,7 +16,7 @@ from typing_extensions import override
 from icalib.core.errors import SettingError
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
-from icalib.data.batching import ordered_batches, shuffled_batches
+from icalib.data.batching import ordered_batches
 from icalib.data.generated import Wanted
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
@@ -27,6 +27,7 @@ from icalib.generation.retrieval import gold, is_like_gold, question_index, trai
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
+from icalib.training.examples import batched
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
@@ -157,6 +158,11 @@ class TextPair(NamedTuple):
     source: Ids
     target: Ids
 
+    @property
+    def length(self) -> int:
+        """Number of tokens of both."""
+        return len(self.source) + len(self.target)
+
 
 class Writer(Model):
     """A language model with its tokenizer, by hub name or folder, for fine-tuning and generation."""
@@ -263,11 +269,8 @@ class WritingCurriculum:
 
     def batches(self, epoch: int) -> list[list[TextPair]]:
         """Return all batches of an epoch."""
-        settings = self._job.loop_settings
         rng = np.random.default_rng(child_seed(self._job.loop_seed, "epoch", epoch))
-        lengths = [len(pair.source) + len(pair.target) for pair in self._pairs]
-        batches = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng)
-        return [[self._pairs[int(index)] for index in batch] for batch in batches]
+        return batched(self._pairs, self._job.loop_settings, rng)
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[TextPair], device: torch.device

@@ -105,11 +105,5 @@ def read_targets(path: Path, store: TokenStore) -> dict[int, npt.NDArray[np.floa
 
 def _pairs(row: int, num_candidates: int) -> PairLabels:
     """Return the pairs of a pool in the plain view; their labels are not read."""
-    return PairLabels(
-        row=row,
-        candidates=np.arange(num_candidates),
-        labels=np.zeros(num_candidates, np.int64),
-        intent_view=np.zeros(num_candidates, np.bool_),
-        intents=(),
-        learn_intents=False,
-    )
+    nothing = np.zeros(num_candidates, np.int64)
+    return PairLabels(row, np.arange(num_candidates), nothing, nothing.astype(np.bool_))

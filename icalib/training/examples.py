@@ -1,16 +1,17 @@
-"""Training examples, and the batches of each epoch."""
+"""Training examples: labels of pools, and references to inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
+from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
+from icalib.training.settings import TrainingSettings
 
 Task = Literal["answer_plain", "answer_intent", "intent"]
 TASKS: tuple[Task, ...] = ("answer_plain", "answer_intent", "intent")
@@ -24,8 +25,8 @@ class PairLabels:
     candidates: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
     intent_view: npt.NDArray[np.bool_]
-    intents: Intents
-    learn_intents: bool
+    intents: Intents = ()
+    learn_intents: bool = False
 
 
 def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
@@ -103,31 +104,21 @@ def target(example: Example, num_intents: int) -> npt.NDArray[np.float32]:
     return hot
 
 
-def epoch_batches(
-    labelled: Sequence[PairLabels],
-    store: TokenStore,
-    layout: Layout,
-    *,
-    num_negatives: int | None,
-    batch_size: int,
-    max_tokens: int,
-    rng: np.random.Generator,
-    balanced: bool = False,
-) -> list[list[Example]]:
-    """Return all batches of an epoch in random order; each batch has examples of one task.
+class _Sized(Protocol):
+    """An example with an approximate number of tokens."""
 
-    Negatives are drawn again for every epoch; both views of a pair use the same draw. With `balanced`, all batches have
-    the same fraction of right pairs, and these first.
-    """
-    by_task: dict[Task, list[Example]] = {task: [] for task in TASKS}
-    for labels in labelled:
-        drawn = sampled_negatives(labels, num_negatives, rng)
-        for example in pool_examples(drawn, store.pool(drawn.row), layout):
-            by_task[example.task].append(example)
-    batches: list[list[Example]] = []
-    for task, examples in by_task.items():
-        lengths = [example.length for example in examples]
-        classes = [e.labels.labels[e.position] for e in examples] if balanced and task != "intent" else None
-        for batch in shuffled_batches(lengths, batch_size, max_tokens, rng, classes=classes):
-            batches.append([examples[int(index)] for index in batch])
-    return [batches[int(index)] for index in rng.permutation(len(batches))]
+    @property
+    def length(self) -> int: ...
+
+
+E = TypeVar("E", bound=_Sized)
+
+
+def batched(
+    examples: Sequence[E], training: TrainingSettings, rng: np.random.Generator, *, classes: Sequence[int] | None = None
+) -> list[list[E]]:
+    """Group examples of similar length into batches, in random order; `classes` as in `shuffled_batches`."""
+    lengths = [example.length for example in examples]
+    limits = training.batch_size, training.max_tokens_per_batch
+    batches = shuffled_batches(lengths, *limits, rng, classes=classes)
+    return [[examples[int(index)] for index in batch] for batch in batches]

@@ -18,7 +18,17 @@ from icalib.encoders.transformer import Batch
 from icalib.losses.binary import AbstractLoss
 from icalib.models.ranker import make_batch
 from icalib.scoring.offsets import Offsets
-from icalib.training.examples import Example, PairLabels, encode, epoch_batches, target
+from icalib.training.examples import (
+    TASKS,
+    Example,
+    PairLabels,
+    Task,
+    batched,
+    encode,
+    pool_examples,
+    sampled_negatives,
+    target,
+)
 from icalib.training.settings import TrainingSettings
 
 
@@ -37,17 +47,23 @@ class AnswerCurriculum:
     """Logits of the ranker's other parts; None: 0."""
 
     def batches(self, epoch: int) -> list[list[Example]]:
-        """Return all batches of an epoch."""
-        return epoch_batches(
-            self.pools,
-            self.store,
-            self.layout,
-            num_negatives=self.settings.train_negatives,
-            batch_size=self.settings.batch_size,
-            max_tokens=self.settings.max_tokens_per_batch,
-            rng=np.random.default_rng(child_seed(self.seed, "epoch", epoch)),
-            balanced=self.loss.balanced,
-        )
+        """Return all batches of an epoch in random order; each batch has examples of one task.
+
+        Negatives are drawn again for every epoch; both views of a pair use the same draw. With a balanced loss, all
+        batches have the same fraction of right pairs, and these first.
+        """
+        rng = np.random.default_rng(child_seed(self.seed, "epoch", epoch))
+        by_task: dict[Task, list[Example]] = {task: [] for task in TASKS}
+        for pool in self.pools:
+            drawn = sampled_negatives(pool, self.settings.train_negatives, rng)
+            for example in pool_examples(drawn, self.store.pool(drawn.row), self.layout):
+                by_task[example.task].append(example)
+        batches: list[list[Example]] = []
+        for task, examples in by_task.items():
+            balanced = self.loss.balanced and task != "intent"
+            classes = [e.labels.labels[e.position] for e in examples] if balanced else None
+            batches += batched(examples, self.settings, rng, classes=classes)
+        return [batches[int(index)] for index in rng.permutation(len(batches))]
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
-from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
 from icalib.encoders.transfer import to_device
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.ranker import make_batch
-from icalib.training.examples import PairLabels, sampled_negatives
+from icalib.training.examples import PairLabels, batched, sampled_negatives
 from icalib.training.settings import TrainingSettings
 
 
@@ -52,10 +51,7 @@ class PoolCurriculum:
         # Counting every pool as the largest one ensures that no combination of pools exceeds `max_tokens_per_batch`.
         max_inputs = max(map(len, lengths), default=0)
         examples = [PoolExample(pool, max_inputs * max(ids)) for pool, ids in zip(drawn, lengths, strict=True)]
-        batches = shuffled_batches(
-            [example.length for example in examples], settings.batch_size, settings.max_tokens_per_batch, rng
-        )
-        return [[examples[int(index)] for index in batch] for batch in batches]
+        return batched(examples, settings, rng)
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[PoolExample], device: torch.device

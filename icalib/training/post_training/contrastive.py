@@ -13,10 +13,11 @@ from torch import Tensor
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout
 from icalib.models.ranker import make_batch
+from icalib.training.examples import batched
 from icalib.training.in_batch import in_batch_losses
 from icalib.training.post_training.curriculum import Outcome
 from icalib.training.post_training.responses import Corpus, Responses, Targets
-from icalib.training.post_training.task import AbstractPostTraining, batched
+from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _TASK = "contrastive"

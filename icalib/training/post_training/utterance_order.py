@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
-from icalib.training.post_training.task import TaskBatch, WindowTask, batched
+from icalib.training.examples import batched
+from icalib.training.post_training.task import TaskBatch, WindowTask
 from icalib.training.post_training.windows import Window, Windows
 from icalib.training.settings import EpochsRequired, TrainingSettings
 

@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
-from icalib.training.post_training.task import TaskBatch, WindowTask, batched
+from icalib.training.examples import batched
+from icalib.training.post_training.task import TaskBatch, WindowTask
 from icalib.training.post_training.windows import MAX_DRAWS, Window, Windows
 from icalib.training.settings import EpochsRequired, TrainingSettings
 

@@ -16,7 +16,6 @@ from icalib.training.examples import (
     Example,
     PairLabels,
     encode,
-    epoch_batches,
     gold_labels,
     pool_examples,
     sampled_negatives,
@@ -155,10 +154,8 @@ def test_negatives_are_drawn_anew_each_epoch_and_are_the_same_in_both_views(stor
 
 def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) -> None:
     pools = [gold_labels(pool, with_intents=True) for pool in store.pools(range(20))]
-    batches = epoch_batches(
-        pools, store, layout, num_negatives=None, batch_size=64, max_tokens=600, rng=np.random.default_rng(0)
-    )
-    for batch in batches:
+    settings, loss = TrainingSettings(batch_size=64, max_tokens_per_batch=600), BinaryCrossEntropy.Config().build()
+    for batch in AnswerCurriculum(pools, store, layout, loss, settings, num_intents=7, seed=1).batches(0):
         longest = max(len(encode(example, store.pool(example.labels.row), layout)[0]) for example in batch)
         assert len(batch) * longest <= 600
 
