@@ -19,11 +19,11 @@ TASKS: tuple[Task, ...] = ("answer_plain", "answer_intent", "intent")
 
 @dataclass(frozen=True)
 class PairLabels:
-    """Labels (1 or 0) of some candidates of one pool."""
+    """Labels (1, 0, or a teacher's probabilities) of some candidates of one pool."""
 
     row: int
     candidates: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64] | npt.NDArray[np.float64]
     intent_view: npt.NDArray[np.bool_]
     intents: Intents = ()
     learn_intents: bool = False
