@@ -14,11 +14,10 @@ from typing import Any
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.data.contexts import ContextResponse, context_responses
-from icalib.data.mining import Progress
+from icalib.data.mining import Progress, Spill
 from icalib.data.schema import SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split, Utterance
 from icalib.data.settings import PrepareSettings, mapped_intents
 from icalib.data.sources.records import OnReject, Source
-from icalib.data.spill import Spill
 from icalib.data.splits import FRACTIONS, assigned_split
 
 _NUM_TRIED = 1000

@@ -1,4 +1,4 @@
-"""Negatives of a whole split, mined block by block and kept on disk."""
+"""Pools on disk between the passes of `prepare`, and negatives of a whole split, mined block by block."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from icalib.core.errors import DataError
@@ -22,9 +24,8 @@ from icalib.data.negatives import (
     query_blocks,
     write_index,
 )
-from icalib.data.schema import Split
+from icalib.data.schema import POOL_SCHEMA, Split
 from icalib.data.settings import PrepareSettings
-from icalib.data.spill import Spill
 from icalib.data.splits import text_key
 
 Progress = Callable[[str, int, int | None], None]
@@ -33,6 +34,49 @@ MINING_BLOCK = 200_000
 """Maximum number of responses that are mined together; larger splits are mined block by block."""
 _MIN_TOGETHER = 100
 """Responses among which there are similar ones; fewer are together only in splits that have no more."""
+BATCH_ROWS = 1024
+
+
+class Spill:
+    """Rows of pools in an Arrow file, written once, then read in order or at random, never held whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.num_rows = 0
+        self._pending: list[dict[str, Any]] = []
+        self._writer = pa.ipc.new_file(path, POOL_SCHEMA)
+        self._batches: list[pa.RecordBatch] = []
+        self._candidates: list[pa.ListArray] = []
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row."""
+        self._pending.append(row)
+        self.num_rows += 1
+        if len(self._pending) == BATCH_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """End writing and open the file for reading."""
+        if self._pending:
+            self._flush()
+        self._writer.close()
+        reader = pa.ipc.open_file(pa.memory_map(str(self.path)))
+        self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        self._candidates = [batch.column("candidates") for batch in self._batches]
+
+    def rows(self, columns: list[str] | None = None) -> Iterator[Any]:
+        """Yield all rows in order, as dictionaries."""
+        for batch in self._batches:
+            yield from (batch.select(columns) if columns else batch).to_pylist()
+
+    def response(self, row: int) -> str:
+        """Return the first candidate of a row."""
+        number, index = divmod(row, BATCH_ROWS)
+        return cast("str", self._candidates[number][index][0].as_py())
+
+    def _flush(self) -> None:
+        self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=POOL_SCHEMA))
+        self._pending = []
 
 
 def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings) -> int:

@@ -22,10 +22,9 @@ from icalib.core.files import whole_file
 from icalib.core.seeding import child_seed
 from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
-from icalib.data.mining import Progress
+from icalib.data.mining import Progress, Spill
 from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
 from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, Split, right_indices
-from icalib.data.spill import Spill
 from icalib.data.splits import LeakCheck, label_order
 
 

@@ -41,13 +41,13 @@ from icalib.data.sources.files import (
     all_lines,
     files_in,
     first_line,
+    json_members,
     plain_name,
     read_lines,
     required_files,
     required_split,
     split_in_name,
 )
-from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw, Reader, Source, alternating, build, joined, pool_from, records_in, spaced
 from icalib.data.sources.rows import read_rows, row_of
 from icalib.data.splits import text_key

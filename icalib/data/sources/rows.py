@@ -22,13 +22,13 @@ from icalib.data.sources.files import (
     SPLIT_WORDS,
     files_in,
     first_line,
+    json_items,
     open_bytes,
     plain_name,
     read_lines,
     required_files,
     split_in_name,
 )
-from icalib.data.sources.json_text import json_items
 from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
 
 Kind = Literal["lines", "json", "csv", "parquet"]

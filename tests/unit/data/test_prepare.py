@@ -286,7 +286,7 @@ def test_damaged_pools_are_refused_by_file(
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icalib.data.spill.BATCH_ROWS", 32)
+    monkeypatch.setattr("icalib.data.mining.BATCH_ROWS", 32)
     monkeypatch.setattr("icalib.data.pool_folder.ROW_GROUP", 32)
     monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 100)
 

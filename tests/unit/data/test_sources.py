@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icalib.core.errors import DataError, SettingError
-from icalib.data.sources.json_text import json_members
+from icalib.data.sources.files import json_members
 from icalib.data.sources.readers import open_source
 
 
