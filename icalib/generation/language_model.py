@@ -138,13 +138,8 @@ class GeneratorJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.generator.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return child_seed(self.generator.seed, "fine-tuning", self.task)
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.generator.training, child_seed(self.generator.seed, "fine-tuning", self.task)
 
     @override
     def build(self, device: torch.device) -> Training:

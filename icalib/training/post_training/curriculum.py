@@ -19,6 +19,7 @@ from icalib.encoders.transfer import to_device
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
+from icalib.training.loop import Curriculum
 from icalib.training.post_training.task import WindowTask
 from icalib.training.settings import TrainingSettings
 
@@ -129,12 +130,8 @@ def post_training_curriculum(
     return PostTrainingCurriculum(task, settings, ranker.layout, vocabulary)
 
 
-class Judged(Protocol):
+class Judged(Curriculum, Protocol):
     """A curriculum whose examples are right or wrong."""
-
-    def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
-        """Return all batches of an epoch."""
-        ...
 
     def outcomes(
         self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device
