@@ -1,7 +1,6 @@
-"""Which utterances of a corpus are answers of its pools, told by where they stand in a dialogue, not by ids alone.
+"""Which utterances of a corpus are answers of its pools, by the `text_key`s of the utterance before it and of itself.
 
-An answer is recognised by the `text_key`s of the utterance before it and of itself. Ids of dialogues can't do that:
-sources of ready-made pools have none that several pools share, and logs may repeat dialogues of the pools.
+Ids of dialogues can't tell: ready-made pools have none that several share, and logs may repeat dialogues of the pools.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ def following(lists: Lists) -> tuple[Ints, Ints, Ints]:
 
 
 class PoolAnswers:
-    """The candidates of pools, as next utterances after their contexts.
-
-    Right and wrong candidates count alike, so that what is left out says nothing about unknown labels.
-    """
+    """Candidates of pools as next utterances, right and wrong ones alike, so that nothing left out shows a label."""
 
     def __init__(self, stores: Sequence[TokenStore]) -> None:
         self._keys = np.unique(np.concatenate([_answers(store) for store in stores]))
@@ -47,10 +43,8 @@ class PoolAnswers:
 
 
 def are_candidates(store: TokenStore, held_out: Sequence[TokenStore] = ()) -> Mask:
-    """Return for each utterance of a split's contexts, in the order of their keys, whether it is a pool's candidate.
-
-    A candidate is recognised by the utterance before it, in all splits given, and by its text in the pools of `store`
-    that have the dialogue's id.
+    """Return for each utterance of a split's contexts, in the order of their keys, whether it is a pool's candidate: by
+    the utterance before it, in all splits given, and by its text in pools of `store` that have the dialogue's id.
     """
     contexts, candidates = store.keys("context_keys"), store.keys("candidate_keys")
     dialogues = np.unique(store.column("dialog_id"), return_inverse=True)[1].astype(np.uint64)

@@ -13,9 +13,8 @@ _POOL_OF_BATCHES = 32  # batches whose examples are sorted by length together; m
 
 
 def ordered_batches(lengths: Sequence[int] | npt.NDArray[np.int64], batch_size: int, max_tokens: int) -> list[Batch]:
-    """Return indices by rising length in batches of at most `batch_size` examples and `max_tokens` padded tokens.
-
-    An example longer than `max_tokens` is a batch of its own.
+    """Return indices by rising length in batches of at most `batch_size` examples and `max_tokens` padded tokens; a
+    longer example is a batch of its own.
     """
     lengths = np.asarray(lengths)
     order = np.argsort(lengths, kind="stable")
@@ -30,10 +29,9 @@ def shuffled_batches(
     *,
     classes: Sequence[int] | npt.NDArray[np.int64] | None = None,
 ) -> list[Batch]:
-    """Return the batches of one epoch: shuffled examples, bucketed by length, in shuffled order.
+    """Return the batches of one epoch, cut as in `ordered_batches`: shuffled, bucketed by length, in shuffled order.
 
-    They are cut as in `ordered_batches`. With each example's class in `classes`, every batch has the classes in about
-    the same proportions, the highest first, so that every n-th example of a batch has the same proportions.
+    With each example's class in `classes`, every batch has about the same proportions of them, the highest first.
     """
     lengths = np.asarray(lengths)
     classes = np.zeros(len(lengths), np.int64) if classes is None else np.asarray(classes)

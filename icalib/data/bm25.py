@@ -1,7 +1,4 @@
-"""BM25 and TF-IDF between texts, and the negative sampler that prefers the responses with the highest BM25 score.
-
-The scores are those of `rank_bm25.BM25Okapi`, the right response being the query.
-"""
+"""BM25 (as `rank_bm25.BM25Okapi`) and TF-IDF between texts, and the sampler of negatives with the highest BM25."""
 
 from __future__ import annotations
 

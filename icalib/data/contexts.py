@@ -29,13 +29,6 @@ def context_responses(
     A response is an utterance of the agent with at least `min_context` utterances before it, one of them (anywhere
     before) by the user. Its context is the last `context_turns` utterances. With `last_turn_only` only the dialogue's
     last utterance may be a response, with `accepted_only` one that the source marks as an accepted answer.
-
-    Example:
-        >>> speakers = ["user", "agent", "user", "agent"]
-        >>> turns = [{"speaker": speaker, "text": f"t{turn}"} for turn, speaker in enumerate(speakers)]
-        >>> dialogue = Dialogue.model_validate({"dialog_id": "d", "utterances": turns})
-        >>> [(pair.turn, len(pair.context)) for pair in context_responses(dialogue)]
-        [(3, 3)]
     """
     utterances = dialogue.utterances
     user_spoke = False

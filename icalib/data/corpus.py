@@ -14,11 +14,10 @@ from typing import Any
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.data.contexts import ContextResponse, context_responses
-from icalib.data.mining import Progress
+from icalib.data.mining import Progress, Spill
 from icalib.data.schema import SPLITS, UNKNOWN_LABEL, AnsweredContext, Dialogue, Pool, Split, Utterance
 from icalib.data.settings import PrepareSettings, mapped_intents
 from icalib.data.sources.records import OnReject, Source
-from icalib.data.spill import Spill
 from icalib.data.splits import FRACTIONS, assigned_split
 
 _NUM_TRIED = 1000
@@ -205,10 +204,9 @@ def _unmarked(source: Source) -> DataError:
 
 
 def _cut(pool: Pool, num_candidates: int, left_out: Counter[str]) -> dict[str, Any]:
-    """Return the first candidates of a pool and their labels.
+    """Return the first candidates of a pool and their labels; `left_out` counts the others.
 
-    Right candidates fill at most half of the pool, or what wrong ones leave of it, so that there is something to rank.
-    `left_out` counts the others.
+    Right ones fill at most half of the pool, or what wrong ones leave of it, so that there is something to rank.
     """
     right = list(pool.right)
     wrong = [index for index in range(len(pool.candidates)) if index not in right]
@@ -247,10 +245,10 @@ class RejectedRecords:
 
 
 def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[str]:
-    """Move training dialogues to the splits that have no pools, and return a message for each such split.
+    """Move training dialogues, drawn by ids and seed, to splits without pools; return a message for each such split.
 
-    Which dialogues is drawn by their ids and the seed; those with a pool whose right candidate is unknown stay. A
-    source without training pools is left as it is: it may be meant for `score` or `evaluate`.
+    Dialogues with a pool of unknown label stay. A source without training pools is left as it is: it may be for
+    `score`.
     """
     moved = _moved_dialogues(corpus, settings)
     taken: list[Split] = [split for split in SPLITS if split in moved.values()]

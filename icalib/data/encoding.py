@@ -206,14 +206,9 @@ def id_lists(column: pa.ChunkedArray) -> list[Ids]:
 class Layout:
     """Writes token ids into the encoder's input form.
 
-    Args:
-        num_separators: separators between context and candidate: 1 for BERT, 2 for RoBERTa.
-        first_intent: id of the token of intent number 0; the others follow it.
-        max_length: the encoder's positions.
-        turn_separators: whether there is a separator between utterances; it counts as a token of the context.
-
-    Raises:
-        SettingError: the candidate's budget leaves no position for the context.
+    `num_separators` are those between context and candidate (1 for BERT, 2 for RoBERTa), `first_intent` is the id of
+    the token of intent number 0, `max_length` the encoder's positions; separators of turns count as tokens of the
+    context. A SettingError says that the candidate's budget leaves no position for the context.
     """
 
     cls: int
@@ -295,8 +290,7 @@ class Layout:
 class PoolLayout(Layout):
     """Writes a pool as one input without intents, whose first id marks each candidate.
 
-    A pool that exceeds the encoder's positions is cut where it is longest: each text keeps at most some number of
-    tokens, the largest with which all fit (our reading; the paper doesn't say).
+    In a pool that exceeds the encoder's positions each text keeps at most as many tokens as let all fit (our reading).
     """
 
     @property

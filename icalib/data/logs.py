@@ -1,6 +1,6 @@
-"""Logs: whole dialogues outside the pools, which post-training may read.
+"""Logs: whole dialogues outside the pools, without labels or split, which post-training may read.
 
-A pool folder keeps them in `logs.parquet`, one row for each dialogue. They have no labels and belong to no split.
+A pool folder keeps them in `logs.parquet`, one row for each dialogue.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ def write_logs(source: Source, path: Path, on_reject: OnReject | None, progress:
 
 
 def write_log_tokens(path: Path, logs: Path, tokenize: Tokenize, budget: Budget) -> Iterator[int]:
-    """Tokenise logs into an Arrow file that `LogStore` maps into memory, yielding the number of dialogues so far.
-
-    Utterances keep their end, up to the context's budget, as in pools.
-    """
+    """Tokenise logs for `LogStore`, yielding the number of dialogues so far; utterances keep their end, as in pools."""
     done = 0
     try:
         with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), _TOKEN_SCHEMA) as writer:

@@ -1,13 +1,15 @@
-"""Negatives of a whole split, mined block by block and kept on disk."""
+"""Pools on disk between the passes of `prepare`, and negatives of a whole split, mined block by block."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from icalib.core.errors import DataError
@@ -22,9 +24,8 @@ from icalib.data.negatives import (
     query_blocks,
     write_index,
 )
-from icalib.data.schema import Split
+from icalib.data.schema import POOL_SCHEMA, Split
 from icalib.data.settings import PrepareSettings
-from icalib.data.spill import Spill
 from icalib.data.splits import text_key
 
 Progress = Callable[[str, int, int | None], None]
@@ -33,6 +34,49 @@ MINING_BLOCK = 200_000
 """Maximum number of responses that are mined together; larger splits are mined block by block."""
 _MIN_TOGETHER = 100
 """Responses among which there are similar ones; fewer are together only in splits that have no more."""
+BATCH_ROWS = 1024
+
+
+class Spill:
+    """Rows of pools in an Arrow file, written once, then read in order or at random, never held whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.num_rows = 0
+        self._pending: list[dict[str, Any]] = []
+        self._writer = pa.ipc.new_file(path, POOL_SCHEMA)
+        self._batches: list[pa.RecordBatch] = []
+        self._candidates: list[pa.ListArray] = []
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row."""
+        self._pending.append(row)
+        self.num_rows += 1
+        if len(self._pending) == BATCH_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """End writing and open the file for reading."""
+        if self._pending:
+            self._flush()
+        self._writer.close()
+        reader = pa.ipc.open_file(pa.memory_map(str(self.path)))
+        self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        self._candidates = [batch.column("candidates") for batch in self._batches]
+
+    def rows(self, columns: list[str] | None = None) -> Iterator[Any]:
+        """Yield all rows in order, as dictionaries."""
+        for batch in self._batches:
+            yield from (batch.select(columns) if columns else batch).to_pylist()
+
+    def response(self, row: int) -> str:
+        """Return the first candidate of a row."""
+        number, index = divmod(row, BATCH_ROWS)
+        return cast("str", self._candidates[number][index][0].as_py())
+
+    def _flush(self) -> None:
+        self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=POOL_SCHEMA))
+        self._pending = []
 
 
 def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings) -> int:
@@ -58,8 +102,7 @@ def mine_split(
 ) -> NDArray[np.int64] | None:
     """Return the rows of each response's negatives, [num_rows, C − 1], mapped from a file in `folder`; None: no rows.
 
-    If some pools are to lose their right candidate, each response has one negative more, the last. `together` is about
-    how many responses are mined together.
+    If some pools are to lose their right candidate, each response has one negative more, the last.
     """
     if not spill.num_rows:
         return None
@@ -75,37 +118,33 @@ def mine_split(
     negatives = np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=shape)
     dialogues = np.fromiter(_dialogue_numbers(spill), np.int64, spill.num_rows)
     blocks = _blocks(spill, dialogues, together, num_negatives, child_seed(settings.seed, "blocks", split))
+    queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
+    indices: list[Path] = []
+    for number, rows in enumerate(blocks):
+        index = folder / f"{split}_index_{number}"
+        write_index(index, _Responses(spill, rows), dialogues[rows].tolist(), settings.negative_sampler)
+        push(index)
+        indices.append(index)
+        seed = child_seed(settings.seed, "negatives", split, number)
+        sampler = settings.negative_sampler
+        tasks = query_blocks(index, len(rows), sampler=sampler, num_negatives=num_negatives, seed=seed)
+        queries += [(rows, task) for task in tasks]
     done = 0
-    for group in _groups(blocks):
-        queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
-        for number, rows in group:
-            index = folder / f"{split}_index_{number}"
-            write_index(index, _Responses(spill, rows), dialogues[rows].tolist(), settings.negative_sampler)
-            push(index)
-            tasks = query_blocks(
-                index,
-                len(rows),
-                sampler=settings.negative_sampler,
-                num_negatives=num_negatives,
-                seed=child_seed(settings.seed, "negatives", split, number),
-            )
-            queries += [(rows, task) for task in tasks]
-        mined = parallel_map(mine_block, [task for _, task in queries])
-        for (rows, task), found in zip(queries, mined, strict=True):
-            negatives[rows[task.start : task.stop]] = rows[found]
-            done += len(found)
-            progress(f"mine {split}", done, spill.num_rows)
-        for number, _ in group:
-            remove(folder / f"{split}_index_{number}")
+    mined = parallel_map(mine_block, [task for _, task in queries])
+    for (rows, task), found in zip(queries, mined, strict=True):
+        negatives[rows[task.start : task.stop]] = rows[found]
+        done += len(found)
+        progress(f"mine {split}", done, spill.num_rows)
+    for index in indices:
+        remove(index)
     return negatives
 
 
 def _blocks(spill: Spill, dialogues: Rows, size: int, num_negatives: int, seed: int) -> list[Rows]:
     """Return the rows of blocks of about `size` rows, and not many more than `MINING_BLOCK`.
 
-    Each has dialogues drawn at random: in the order of a source, neighbours may be of one topic, and their negatives
-    more similar than those of a smaller split with all topics. A block with too few different responses is merged with
-    the next one.
+    Each has dialogues drawn at random, as neighbours in a source may be of one topic, and negatives too similar then. A
+    block with too few different responses is merged with the next one.
     """
     num_blocks = max(-(-spill.num_rows // MINING_BLOCK), round(spill.num_rows / size))
     if num_blocks == 1:
@@ -133,17 +172,6 @@ def _have_enough(dialogues_of: Collection[set[int]], num_negatives: int) -> bool
     """Return whether each dialogue has enough different responses of others, given the dialogues that each is in."""
     only_in = Counter(dialogue for dialogues in dialogues_of if len(dialogues) == 1 for dialogue in dialogues)
     return len(dialogues_of) - 1 - max(only_in.values(), default=0) >= num_negatives
-
-
-def _groups(blocks: Sequence[Rows]) -> Iterator[list[tuple[int, Rows]]]:
-    """Yield numbered blocks that are mined in parallel, of at most `MINING_BLOCK` rows together, or single ones."""
-    group: list[tuple[int, Rows]] = []
-    for number, rows in enumerate(blocks):
-        if group and sum(len(others) for _, others in group) + len(rows) > MINING_BLOCK:
-            yield group
-            group = []
-        group.append((number, rows))
-    yield group
 
 
 @dataclass(frozen=True)

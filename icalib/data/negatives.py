@@ -1,11 +1,8 @@
 """Negatives: wrong candidates for a right response, from other dialogues of the same split.
 
-A `NegativeSampler` scores responses as negatives of one another. Mining then takes the best ones for each response,
-leaves out its own dialogue and copies (but for case and white space) of the right response and of one another, and
-fills up at random.
-
-An index is a folder of .npy files, which every worker maps into memory instead of receiving it. Mining goes by
-blocks of queries; what a query gets depends on (index, seed, its row) alone, not on the blocks.
+A `NegativeSampler` scores responses as negatives of one another. Mining takes the best ones for each response, without
+its own dialogue and copies (but for case and white space) of it and one another, and fills up at random. An index is a
+folder of .npy files that workers map into memory; a query's negatives depend on (index, seed, its row) alone.
 """
 
 from __future__ import annotations
@@ -42,16 +39,13 @@ class NegativeSampler:
     """How wrong candidates are chosen: by scores of the N responses as negatives of one another.
 
     Args:
-        write_index: receives an empty folder and the N responses' texts in order (they can be iterated more than
-            once), and writes files that `scores` needs; workers on other machines read them.
-        scores: receives that folder and some queries, which are rows of the responses, and yields for each query
-            some rows (int64, each once) and their scores. Rows with a score above 0 become negatives, the highest
-            first, ties in random order; all other rows are drawn at random once those are used up. A query's scores
-            must not depend on the other queries.
-        equal_blocks: whether all splits are mined in blocks of about the size of the smallest split. The more responses
-            there are to choose from, the more similar are the most similar ones: without this, the pools of a large
-            split are harder than those of a small one, and what is learnt and fitted on the one doesn't hold on the
-            other.
+        write_index: writes what `scores` needs into an empty folder, from the N texts in order (iterable again).
+        scores: from that folder and some queries (rows), yields for each query rows (int64, each once) and their
+            scores. Those above 0 become negatives, the highest first, ties at random; then others are drawn at random.
+            A query's scores must not depend on the other queries.
+        equal_blocks: mine all splits in blocks of about the size of the smallest one. Among more responses the nearest
+            are more similar, so a large split's pools would be harder, and what is fitted on them wouldn't hold
+            elsewhere.
     """
 
     write_index: Callable[[Path, Iterable[str]], None]

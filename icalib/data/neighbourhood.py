@@ -61,10 +61,7 @@ def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
 
 
 class _Neighbours:
-    """The responses that share words with one, except itself, the most similar first.
-
-    Most of a corpus share some word with a response, so only what is asked for is sorted.
-    """
+    """The responses that share words with one, but not itself, the most similar first; sorted where asked for."""
 
     def __init__(self, rows: NDArray[Any], cosines: Floats, response: int) -> None:
         others = rows != response

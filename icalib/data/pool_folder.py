@@ -18,20 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from icalib.core.errors import SettingError, StorageError
-from icalib.core.locks import FileLock
+from icalib.core.files import whole_file
 from icalib.core.seeding import child_seed
 from icalib.core.storage import remove
-from icalib.core.temporary import remove_path
 from icalib.data.corpus import Corpus
-from icalib.data.mining import Progress
+from icalib.data.mining import Progress, Spill
 from icalib.data.pools import INPUTS_KEY, ROW_GROUP, row_digest, split_file
 from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, Split, right_indices
-from icalib.data.spill import Spill
 from icalib.data.splits import LeakCheck, label_order
-
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, None)
-"""None: numpy reports a short write without a number."""
 
 
 class PoolWriter:
@@ -56,10 +50,9 @@ class PoolWriter:
         progress: Progress,
         unanswerable: float = 0.0,
     ) -> None:
-        """Write a split.
+        """Write a split; `negatives` are rows of wrong candidates [num_rows, C − 1], None: the rows have them.
 
-        `negatives` are the rows of each row's negatives [num_rows, C − 1], with `unanswerable`, the fraction of pools
-        that lose their right candidate, one more that replaces it; None: rows hold all their candidates.
+        `unanswerable` is the fraction of pools whose right candidate is replaced by one more of the negatives.
         """
         spill, order = corpus.spills[split], None
         loses_right = _drawn(spill, unanswerable, self.seed) if unanswerable else None
@@ -119,45 +112,18 @@ def _drawn(spill: Spill, fraction: float, seed: int) -> NDArray[np.bool_]:
 
 
 @contextmanager
-def whole_folder(out: Path) -> Generator[Path]:
-    """Yield a working folder beside `out`, which replaces `out` if the block succeeds and is removed if it fails.
-
-    What a killed process left in it is removed first.
-
-    Raises:
-        SettingError: another process prepares the same folder.
-        StorageError: the disk refused a write.
-    """
-    folder = out.with_name(f".{out.name}.tmp")
-    try:
-        with _claimed(folder):
-            for leftover in folder.iterdir():
-                remove_path(leftover)
+def replaced_folder(out: Path) -> Generator[Path]:
+    """Yield a working folder beside `out` that replaces it if the block succeeds; otherwise like `whole_file`."""
+    with whole_file(out) as folder:
+        folder.mkdir()
+        try:
             yield folder
-            for leftover in (*folder.glob("*.arrow"), *folder.glob("*.npy")):
-                leftover.unlink()
-            if out.exists():
-                shutil.rmtree(out)
-            os.replace(folder, out)
-            remove(folder)  # in a store, where workers found the index
-    except OSError as error:
-        if error.errno in DISK_ERRORS:
-            raise StorageError(
-                f"cannot write {out}: {error.strerror or error}. No incomplete folder is left. Free some space or "
-                "choose another folder, then run the same command again."
-            ) from error
-        raise
-
-
-@contextmanager
-def _claimed(folder: Path) -> Generator[None]:
-    """Create a folder that no other process works in, by a lock that dies with this one, and remove it at the end."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder)
-    if not lock.acquire(wait=False):
-        raise SettingError(f"another `icalib prepare` is using {folder}. Wait until it ends, or choose another --out.")
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
+        except OSError as error:
+            if error.errno is None:  # as numpy reports a short write
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
+        for leftover in (*folder.glob("*.arrow"), *folder.glob("*.npy")):
+            leftover.unlink()
+        if out.exists():
+            shutil.rmtree(out)
+    remove(folder)  # in a store, where workers found the index

@@ -35,12 +35,9 @@ def split_file(split: Split) -> str:
 
 
 def read_pool_set(folder: str | Path) -> PoolSet:
-    """Read the metadata of a pool folder and check that its files are as they were prepared.
+    """Read the metadata of a pool folder, local or in an object store, and check its files' digests, once in a process.
 
-    Each file is read and compared with its digest once in a process. A folder in an object store is downloaded first.
-
-    Raises:
-        DataError: not a pool folder, another version, a file that is missing or damaged.
+    A DataError says that it is no pool folder, has another version, or a file that is missing or damaged.
     """
     folder = Path(folder)
     pull(folder)

@@ -1,7 +1,6 @@
 """From a source to a pool set: read, split, mine negatives, shuffle candidates, order labels, write Parquet.
 
-Nothing is held whole but the dialogue ids: pools are spilled to Arrow files, negatives are mined block by block, and
-the result is written in row groups. The folder appears when it is complete.
+Nothing is held whole but the dialogue ids: pools are spilled to Arrow files, negatives are mined block by block.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from icalib.data.corpus import RejectedRecords, hold_out, read_corpus, shortest_
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split, responses_together
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
-from icalib.data.pool_folder import PoolWriter, whole_folder
+from icalib.data.pool_folder import PoolWriter, replaced_folder
 from icalib.data.pools import prepared_inputs, read_pool_set, split_file
 from icalib.data.protocols import PROTOCOLS, unmet, with_protocol
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
@@ -44,17 +43,13 @@ def prepare(
     progress: Progress = lambda stage, done, total: None,
     note: Note = lambda text: None,
 ) -> PoolSet:
-    """Write a source's pools to the folder `out`.
+    """Write a source's pools to the folder `out`, whole or not at all; with the same inputs return an existing one.
 
     A source that holds ready pools keeps their candidates, or the first `num_candidates` of ranked lists. The order of
-    candidates is always shuffled by seed, so a position says nothing. The same inputs again return the existing folder.
+    candidates is always shuffled by seed, so a position says nothing.
 
     Args:
-        source_path: a file or folder that `open_source` can read.
-        out: the pool folder; written whole or not at all.
-        settings: what the pools depend on besides the source.
-        logs: dialogues outside the pools, in any format with whole dialogues, for post-training; they may contain
-            those of the source.
+        logs: sources of whole dialogues outside the pools, for post-training; they may contain those of the source.
         fresh: replace a pool folder of other inputs; a folder of anything else is never touched.
         parallel_map: maps `mine_block` over blocks, in order.
         progress: receives the stages `read`, `mine <split>` and `write <split>`.
@@ -62,8 +57,7 @@ def prepare(
 
     Raises:
         SettingError: an unknown reader or sampler, or `out` holds something else.
-        DataError: a record that is not valid (without `skip_bad`), a dialogue in two splits, too few responses, logs
-            without dialogues.
+        DataError: an invalid record (without `skip_bad`), a dialogue in two splits, too few responses or dialogues.
         StorageError: the disk refused a write.
     """
     out = Path(out)
@@ -83,7 +77,7 @@ def prepare(
         pool_set = _existing(out, _inputs(source, log_source, settings), note)
     else:
         rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
-        with whole_folder(out) as folder:
+        with replaced_folder(out) as folder:
             rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
             pool_set = _write(
                 folder, out.name, source_path, source, log_source, settings, rejected, parallel_map, progress, note

@@ -122,9 +122,8 @@ _OPTIONS = {
 
 
 def with_protocol(settings: PrepareSettings, reader: str) -> PrepareSettings:
-    """Return settings with what their protocol sets for a reader's sources; those that were given are kept.
-
-    A SettingError says that a given setting contradicts what the paper states.
+    """Return settings with what their protocol sets for a reader's sources; those that were given are kept, or refused
+    by a SettingError where they contradict what the paper states.
     """
     if settings.protocol is None:
         return settings
@@ -177,10 +176,8 @@ def unmet(pool_set: PoolSet, protocol: Protocol) -> list[str]:
 
 
 def prepare_command(pool_set: PoolSet, protocol: Protocol, folder: str | Path) -> str:
-    """Return the command that prepares a set's source by a protocol, in a folder beside the set's own.
-
-    Options that say how to read the source (`--speakers`, `--columns`, `--map-intents`) aren't in the metadata; they
-    have to be added.
+    """Return the command that prepares a set's source by a protocol, beside the set's own folder. Options that say how
+    to read it (`--speakers`, `--columns`, `--map-intents`) have to be added.
     """
     folder = Path(folder)
     out = location(folder.with_name(f"{folder.name}-{protocol.name}"))

@@ -53,13 +53,7 @@ class Utterance(BaseModel):
 
 
 class Dialogue(BaseModel):
-    """One dialogue; `split` is None where the source has no split of its own.
-
-    Example:
-        >>> turns = [{"speaker": "user", "text": " It hums. "}, {"speaker": "agent", "text": "Restart it."}]
-        >>> Dialogue.model_validate({"dialog_id": "17", "utterances": turns}).utterances[0]
-        Utterance(speaker='user', text='It hums.', intents=())
-    """
+    """One dialogue; `split` is None where the source has no split of its own."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -149,10 +143,7 @@ POOLS_FILE = "pools.json"
 
 
 class PoolSet(BaseModel):
-    """Metadata of a prepared folder, kept in `pools.json`.
-
-    `digest` is a digest of the three Parquet files' content; it identifies the data in every stage's inputs.
-    """
+    """Metadata of a prepared folder (`pools.json`); `digest`, of the Parquet files' content, identifies the data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -61,12 +61,7 @@ def mapped_intents(intent_map: IntentMap, speaker: Literal["user", "agent"], lab
 
 
 class PrepareSettings(Settings):
-    """Settings of `prepare`.
-
-    Example:
-        >>> PrepareSettings(num_candidates=4, labelled=0.25).negative_sampler
-        'neighbourhood'
-    """
+    """Settings of `prepare`."""
 
     protocol: Literal["icast", "gpf", "pg"] | None = None
     """Make pools as a paper did (`icalib.data.protocols`): what the paper states can't be set otherwise."""

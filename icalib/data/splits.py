@@ -29,10 +29,8 @@ def assigned_split(dialog_id: str, seed: int, fractions: Sequence[float] = FRACT
 def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: int) -> NDArray[np.int32]:
     """Return each training pool's index in the order in which pools become labelled, −1 where the label is unknown.
 
-    Pools with intents on at least one utterance come first, so that a small labelled part teaches intents too; both
-    parts are shuffled by the seed. A smaller labelled fraction is contained in a larger one.
-
-    `has_intents` and `label_known` are 0 or 1 for each pool.
+    Pools with intents come first, so that a small labelled part teaches intents too; both parts are shuffled by the
+    seed. `has_intents` and `label_known` are 0 or 1 for each pool.
     """
     intents, known = np.asarray(has_intents, dtype=bool), np.asarray(label_known, dtype=bool)
     draw = np.random.default_rng(child_seed(seed, "label order")).random(len(known))
@@ -44,10 +42,7 @@ def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: in
 
 
 class LeakCheck:
-    """Checks that no dialogue is in two splits, and counts texts that are.
-
-    Keeps the dialogue ids and 8 bytes of each pool, no texts.
-    """
+    """Checks that no dialogue is in two splits, and counts texts that are; holds ids and 8 bytes of each pool."""
 
     def __init__(self) -> None:
         self._split_of: dict[str, Split] = {}
@@ -65,9 +60,8 @@ class LeakCheck:
         return {**dict.fromkeys(SPLITS, 0), **Counter(self._split_of.values())}
 
     def num_copies_across_splits(self) -> int:
-        """Return how many (context, response) texts of validation and test occur word for word in an earlier split.
-
-        A DataError says that a dialogue is in two splits.
+        """Return how many (context, response) texts of validation and test occur word for word in an earlier split; a
+        DataError says that a dialogue is in two splits.
         """
         if self._leaked:
             named = ", ".join([*sorted(self._leaked)[:5], *["..."][: len(self._leaked) - 5]])
@@ -83,11 +77,6 @@ class LeakCheck:
 
 
 def text_key(text: str) -> int:
-    """Return a 64-bit key of a text; case and runs of white space don't count.
-
-    Example:
-        >>> text_key("Reset  the router") == text_key("reset the router")
-        True
-    """
+    """Return a 64-bit key of a text; case and runs of white space don't count."""
     plain = " ".join(text.lower().split())
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")

@@ -18,7 +18,7 @@ from icalib.core.files import whole_file
 from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
-from icalib.training.optimizer import make_optimizer
+from icalib.training.local_engine import make_optimizer
 from icalib.training.settings import TrainingSettings
 
 _TAG = "ds"

@@ -23,8 +23,7 @@ from icalib.distributed.session import alive_nodes, room_for_workers, worker_env
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
 from icalib.pipeline.resources import Resources
-from icalib.training.job import TrainingJob
-from icalib.training.posterior import complete_posterior
+from icalib.training.job import TrainingJob, complete_posterior
 from icalib.training.settings import TrainingSettings
 
 _MAX_FAILURES = 3  # without a checkpoint between them

@@ -27,9 +27,8 @@ def attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute scaled dot-product attention [B, heads, L, D/heads] → [B, L, heads, D/heads] with dropout of weights.
-
-    torch's implementation is used unless it would draw random numbers on a CPU.
+    """Compute scaled dot-product attention [B, heads, L, D/heads] → [B, L, heads, D/heads] with dropout of weights; by
+    torch unless it would draw random numbers on a CPU.
     """
     if query.device.type != "cpu" or dropout == 0.0 or not module.training:
         p = dropout if module.training else 0.0

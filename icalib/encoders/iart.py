@@ -12,12 +12,13 @@ from typing_extensions import override
 
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, load_config
-from icalib.encoders.text_cnn import TextCNN
 from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded
 from icalib.encoders.turns import Words, candidate_words, context_words
 
 AttentionKind = Literal["bilinear", "dot", "outer"]
 _POOL = 3  # side of the convolutions and of the pooling, which is as wide as its stride
+WIDTHS = (3, 4, 5)
+"""Widths of the filters, in words."""
 
 
 @final
@@ -26,16 +27,11 @@ class IART(AbstractEncoder):
 
     Turns and candidate pass through the same S self-attention blocks; at each of the S + 1 depths they also attend to
     each other. The 2(S + 1) pairs of states give a similarity tensor [T, W, W] each, in which a turn is scaled by its
-    attention weight by intents; a 3-D CNN over them makes the features, and the linear head the logit.
+    attention weight by intents (uniform for `num_intents` 0); a 3-D CNN over them makes the features.
 
-    Our interpretation: words are the backbone tokenizer's word pieces, with separate vectors (the paper has words);
-    positions without a word are 0 in the similarity tensors, so that padding changes nothing; a turn that is too long
-    keeps its last words, a candidate its first; the attention starts uniform. Only the tokenizer of the backbone is
-    used.
-
-    Args:
-        num_intents: K, of the intent classifier; 0 for uniform attention.
-        pretrained: ignored; word vectors and classifier come from separate stages.
+    Our interpretation: words are the backbone tokenizer's word pieces, all that is used of it; positions without a word
+    are 0 in the similarity tensors; a long turn keeps its last words, a candidate its first; the attention starts
+    uniform. Word vectors and classifier come from separate stages, not from a pretrained backbone.
     """
 
     class Config(AbstractEncoder.Config):
@@ -120,6 +116,32 @@ def intent_classifier(config: IART.Config, vocabulary: int, num_intents: int) ->
     return TextCNN(
         vocabulary, config.embedding_size, num_filters=config.intent_filters, num_classes=num_intents, dropout=0.5
     )
+
+
+class TextCNN(nn.Module):
+    """Word vectors, filters of three widths with ReLU, the maximum of each over the text, linear (Kim 2014, Fig. 1)."""
+
+    def __init__(self, vocabulary: int, width: int, *, num_filters: int, num_classes: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.filters = nn.ModuleList(nn.Conv1d(width, num_filters, span, padding=span - 1) for span in WIDTHS)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(len(WIDTHS) * num_filters, num_classes)
+
+    def forward(self, ids_NW: Tensor, mask_NW: Tensor) -> Tensor:
+        """Return logits [N, K] of texts; words are where the mask is true, at the start, and the rest is ignored."""
+        words_NDW = (self.embedding(ids_NW) * mask_NW[:, :, None]).transpose(1, 2)
+        features_NF = torch.cat([self._maxima(convolve(words_NDW), mask_NW) for convolve in self.filters], 1)
+        return self.output(self.dropout(features_NF))
+
+    @staticmethod
+    def _maxima(responses_NFW: Tensor, mask_NW: Tensor) -> Tensor:
+        """Return the maximum [N, F] over the positions where a filter overlaps a word; 0 for texts without words."""
+        index_W = torch.arange(responses_NFW.shape[2], device=mask_NW.device)
+        span = responses_NFW.shape[2] - mask_NW.shape[1] + 1
+        lengths_N = mask_NW.sum(1)
+        touched_NW = (index_W < lengths_N[:, None] + span - 1) & (lengths_N[:, None] > 0)
+        return responses_NFW.relu().masked_fill(~touched_NW[:, None], 0.0).amax(2)
 
 
 class Block(nn.Module):
@@ -212,12 +234,9 @@ class Convolutions(nn.Module):
     """Two layers of 3 × 3 × 3 convolution, ELU and max-pooling of stride 3 over turns × words × words, flattened.
 
     An axis that isn't a multiple of three is padded as by the released code's SAME: half of the missing positions
-    before the first, half after the last, an odd one after.
-
-    Texts are often far shorter than W. Where there is no word, a convolution's output is the same at all positions
-    except the last, which the border affects; so redundant ones of the W positions are left out, and the columns that
-    they would give are copied. The features are those of the whole tensor. They are computed in float32: in bfloat16
-    the gradients of such convolutions in torch 2.13 are occasionally NaN on a CPU.
+    before the first, half after the last, an odd one after. Where there is no word, a convolution's output is the same
+    at all positions but the last, which the border affects: redundant ones of the W positions are left out, and their
+    columns copied. In float32: in bfloat16 such gradients are occasionally NaN on a CPU (torch 2.13).
     """
 
     def __init__(self, num_inputs: int, num_channels: int) -> None:
@@ -259,9 +278,8 @@ def _pooled(size: int) -> int:
 
 
 def _positions_needed(num_words: int, size: int) -> int:
-    """Return the shortest axis, aligned like `size`, that has all distinct features.
-
-    These are the ones before the last word, one that no word or border affects, and the last.
+    """Return the shortest axis, aligned like `size`, that has all distinct features: those before the last word, one
+    that no word or border affects, and the last.
     """
     # Each convolution spreads a word by one position; each pooling divides its index by three.
     first_shift, second_shift = _before(size), _before(-(-size // _POOL))

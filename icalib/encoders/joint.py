@@ -18,16 +18,9 @@ from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 class JointEncoder(BackboneEncoder):
     """A context and all its candidates in one sequence (joint matching, Zhang et al. 2021).
 
-    `[CLS] context [SEP] ◆ r₁ [SEP] … ◆ r_C [SEP]` with a marker token ◆ whose embedding is added to the backbone. The
-    paper's abstract states that all candidates are matched jointly with the matching component unchanged; markers,
-    budget and features are our interpretation.
-
-    Args:
-        num_intents: 0; the sequence has no slots for intents.
-        pretrained: load the backbone's weights; False where a checkpoint's weights follow.
-
-    Raises:
-        SettingError: there are intents to learn.
+    `[CLS] context [SEP] ◆ r₁ [SEP] … ◆ r_C [SEP]` with a marker token ◆ whose embedding is added to the backbone; there
+    are no slots for intents (a SettingError). The paper's abstract has the joint matching; the rest is our
+    interpretation.
     """
 
     class Config(BackboneEncoder.Config):
@@ -49,10 +42,7 @@ class JointEncoder(BackboneEncoder):
 
     @override
     def forward(self, batch: Batch) -> Encoded:
-        """Encode whole pools; features [N, D] have one row for each candidate, pool by pool.
-
-        A candidate's features are the state of the marker before it.
-        """
+        """Encode whole pools; features [N, D], pool by pool, are the states of the markers before the candidates."""
         states_BLD, _ = self.token_states(batch)
         host = batch.on_host()  # numbers of candidates determine shapes, and reading them from a GPU would wait for it
         markers_BL = host.ids_BL == self._marker

@@ -1,7 +1,6 @@
 """Stock rerankers as sentence-transformers saves them: cross-encoders with one label, and bi-encoders.
 
-A folder's own settings are followed (activation, pooling, prompts, similarity, maximum length). Weights are read from
-safetensors only, and no code of a model is ever run.
+A folder's own settings are followed; weights are read from safetensors only, and no code of a model is ever run.
 """
 
 from __future__ import annotations
@@ -64,11 +63,7 @@ class StockModel(Settings):
 
 
 def model_folder(name: str) -> Path:
-    """Return the folder of a model: itself, the embedded one, or a download from the hub (without code or pickles).
-
-    Raises:
-        SettingError: there is none.
-    """
+    """Return the folder of a model: itself, the embedded one, or a download from the hub (without code or pickles)."""
     folder = Path(backbone_path(name))
     return folder if name == EMBEDDED or folder.is_dir() else _downloaded(name)
 
@@ -197,13 +192,10 @@ class StockRanker:
         self.max_length = int(self.settings.max_length or min(known))
 
     def scores(self, contexts: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]]) -> list[Floats]:
-        """Return the scores of each pool's candidates: logits of a cross-encoder, similarities of a bi-encoder.
+        """Return the scores of each pool's candidates: logits of a cross-encoder, without a sigmoid, which makes ties
+        near 0 and 1, or similarities of a bi-encoder.
 
-        A cross-encoder's sigmoid is left out, since it makes ties near 0 and 1; other activations are applied.
-
-        Args:
-            contexts: the utterances of each pool. The oldest are left out where they need more than three quarters of
-                the model's maximum length.
+        The oldest utterances of `contexts` are left out where they need over three quarters of the maximum length.
         """
         queries = [self._query(context) for context in contexts]
         if self.settings.kind == "cross-encoder":

@@ -20,13 +20,8 @@ from icalib.encoders.turns import candidate_words, context_words
 class SAM(BackboneEncoder):
     """A two-layer matching network on a backbone's token states, after the description of SAM (Zhang et al. 2022).
 
-    This is a re-implementation from the description: a two-layer matching network computes similarity and semantic
-    features from BERT's states and joins them to one probability. The inside of the layers is our interpretation, and
-    so is that one pass of the backbone over the pair gives the states of all utterances. Matching is computed in
-    float32.
-
-    Args:
-        pretrained: load the backbone's weights; False where a checkpoint's weights follow.
+    It computes similarity and semantic features from BERT's states, in float32, and joins them to one probability. The
+    inside of the layers and one pass of the backbone for all utterances are our interpretation.
     """
 
     class Config(BackboneEncoder.Config):
@@ -105,10 +100,7 @@ class SimilarityFeatures(nn.Module):
 
 
 class SemanticFeatures(nn.Module):
-    """The second layer: the mean states of an utterance and of the response, and their similarity.
-
-    [s_u; s_r; cos(s_u, s_r); s_uᵀWs_r] through a linear layer.
-    """
+    """The second layer: [s_u; s_r; cos(s_u, s_r); s_uᵀWs_r] of mean states of an utterance and the response, linear."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()

@@ -60,10 +60,8 @@ class Batch(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Outputs of an encoder for a batch.
-
-    `states_BLD` are the last hidden states, `features_BD` the answer head's input for each pair (the state of [CLS] or
-    more). Where an input is a whole pool, it has a row for each of its candidates.
+    """Last hidden states of a batch, and the answer head's input: a row for each pair, or each candidate of whole
+    pools.
     """
 
     states_BLD: Tensor
@@ -102,14 +100,10 @@ class AbstractEncoder(Component, nn.Module):
 
 
 class BackboneEncoder(AbstractEncoder):
-    """An encoder on a pre-trained transformer, with tokens added for the intents.
+    """An encoder on a pre-trained transformer, with `num_intents` tokens added for the intents.
 
     It first computes the token states of a pair. The backbone's weights have the same names in all such encoders, so
-    that they share one post-trained backbone.
-
-    Args:
-        num_intents: embeddings to add after the vocabulary, initialised like the backbone's.
-        pretrained: load the backbone's weights; False where a checkpoint's weights follow.
+    that they share one post-trained backbone; they are not loaded (`pretrained`) where a checkpoint's follow.
     """
 
     class Config(AbstractEncoder.Config):
@@ -132,11 +126,7 @@ class BackboneEncoder(AbstractEncoder):
             return TransformerEncoder.Config(**shared)
 
         def load_backbone_config(self) -> Any:
-            """Return the transformers config of the backbone, with the number of layers that are used.
-
-            Raises:
-                SettingError: `num_layers` is larger than the number of layers.
-            """
+            """Return the transformers config of the backbone with `num_layers` layers; SettingError if it has fewer."""
             loaded = load_config(self.backbone)
             if self.num_layers is not None:
                 if self.num_layers > loaded.num_hidden_layers:

@@ -1,7 +1,6 @@
 """The turn of each token in a layout with turn separators, and the tokens by turn.
 
-Numbers of turns and words determine shapes, so they are computed on the CPU: reading them back from a GPU would wait
-for all its work.
+All on the CPU, since numbers of turns and words determine shapes: reading them from a GPU would wait for its work.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from icalib.encoders.transformer import Batch
 def turn_numbers(batch: Batch, separator: int) -> tuple[Tensor, Tensor]:
     """Return the turn index of each token [B, L], and the number of turns of each context [B].
 
-    Turns of the context count from 0, the candidate comes after them; [CLS], separators and padding have −1. Adjacent
-    separators (an empty utterance, RoBERTa's pair of separators) don't make a turn.
+    The candidate comes after the context's turns; [CLS], separators and padding have −1. Adjacent separators make no
+    turn.
     """
     index_L = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device)
     words_BL = (batch.ids_BL != separator) & (index_L > 0) & (index_L < batch.lengths_B[:, None])
@@ -50,9 +49,7 @@ class Words(NamedTuple):
 def context_words(batch: Batch, separator: int, *, max_turns: int | None = None, max_words: int | None = None) -> Words:
     """Return the words of the context's turns; missing turns come last and have no words.
 
-    Args:
-        max_turns: T, the last ones are kept; None for the maximum in the batch.
-        max_words: a turn keeps its last ones; None keeps all.
+    The last `max_turns` (None: the batch's maximum) turns and the last `max_words` words of each are kept.
     """
     device, batch = batch.ids_BL.device, batch.on_host()
     numbers_BL, num_turns_B = turn_numbers(batch, separator)

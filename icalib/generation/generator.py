@@ -60,8 +60,7 @@ class AbstractGenerator(Component):
         raise NotImplementedError
 
     def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context]]:
-        """Generate, for each candidate of each pool, a context in which it would be right.
-
-        It is empty for the right candidate, and if no context is found.
+        """Generate, for each candidate of each pool, a context in which it would be right; empty for right ones, or if
+        none is found.
         """
         raise NotImplementedError

@@ -16,7 +16,7 @@ from typing_extensions import override
 from icalib.core.errors import SettingError
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
-from icalib.data.batching import ordered_batches, shuffled_batches
+from icalib.data.batching import ordered_batches
 from icalib.data.generated import Wanted
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
@@ -27,6 +27,7 @@ from icalib.generation.retrieval import gold, is_like_gold, question_index, trai
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
+from icalib.training.examples import batched
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
@@ -39,12 +40,11 @@ _GENERATION_TOKENS = 16_384  # maximum number of padded tokens per generated bat
 
 @final
 class LanguageModel(AbstractGenerator):
-    """A language model fine-tuned on the labelled pools.
+    """A language model fine-tuned to map a context to its right answer, and a right answer to the user's last
+    utterance.
 
-    It maps a context to its right answer, and a right answer to the user's last utterance. GRAY (Lin et al. 2020) and
-    BIG (Deng Y. et al. 2021) both fine-tune one on positive pairs; the input format, schedule and decoding are our
-    choice: BART or T5, utterances that end with the model's end-of-sequence token, samples from the smallest set of
-    tokens with probability `top_p` (Holtzman et al. 2020).
+    GRAY (Lin et al. 2020) and BIG (Deng Y. et al. 2021) both fine-tune one on positive pairs; BART or T5, utterances
+    that end with the end-of-sequence token and nucleus sampling (Holtzman et al. 2020) are our choice.
     """
 
     class Config(AbstractGenerator.Config):
@@ -138,13 +138,8 @@ class GeneratorJob(TrainingJob):
 
     @property
     @override
-    def loop_settings(self) -> TrainingSettings:
-        return self.generator.training
-
-    @property
-    @override
-    def loop_seed(self) -> int:
-        return child_seed(self.generator.seed, "fine-tuning", self.task)
+    def loop(self) -> tuple[TrainingSettings, int]:
+        return self.generator.training, child_seed(self.generator.seed, "fine-tuning", self.task)
 
     @override
     def build(self, device: torch.device) -> Training:
@@ -157,6 +152,11 @@ class TextPair(NamedTuple):
 
     source: Ids
     target: Ids
+
+    @property
+    def length(self) -> int:
+        """Number of tokens of both."""
+        return len(self.source) + len(self.target)
 
 
 class Writer(Model):
@@ -264,11 +264,8 @@ class WritingCurriculum:
 
     def batches(self, epoch: int) -> list[list[TextPair]]:
         """Return all batches of an epoch."""
-        settings = self._job.loop_settings
         rng = np.random.default_rng(child_seed(self._job.loop_seed, "epoch", epoch))
-        lengths = [len(pair.source) + len(pair.target) for pair in self._pairs]
-        batches = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng)
-        return [[self._pairs[int(index)] for index in batch] for batch in batches]
+        return batched(self._pairs, self._job.loop_settings, rng)
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[TextPair], device: torch.device

@@ -33,9 +33,8 @@ _NEAR_DUPLICATE = 0.9
 
 
 def training_rows(data: Path, selection: Selection, part: Literal["labelled", "all"]) -> Rows:
-    """Return the rows of the labelled pools of the training split, or of all its selected pools.
-
-    Pools without a right candidate are left out: what is generated starts from right answers.
+    """Return the rows of the training split's labelled pools, or all selected ones, without those without a right
+    candidate: what is generated starts from right answers.
     """
     rows = selection.rows("train", part, read_column(data, "train", "label_order"))
     return rows[read_column(data, "train", "label")[rows] != NONE_RIGHT]
@@ -91,14 +90,10 @@ class BM25Index:
 
 @final
 class Retrieval(AbstractGenerator):
-    """Generates texts by retrieval and rearrangement, without a model or training.
+    """Generates texts by retrieval and rearrangement, without a model: our substitutes for the papers' language models.
 
-    The papers fine-tune sequence-to-sequence models (GRAY, Lin et al. 2020, Section 3.1, also uses a retriever); these
-    substitutes are our design. Grey answers are the best BM25 results for the user's last utterance.
-
-    A wrong candidate is the right answer to another context, which is a true positive if that context is known: by
-    default, if it is the right answer of a labelled pool. For other candidates, the context of the most similar known
-    answer (BM25) is used.
+    Grey answers are the best BM25 results for the user's last utterance. A wrong candidate is the right answer to
+    another context: that of a labelled pool, or of the most similar known answer (BM25).
     """
 
     class Config(AbstractGenerator.Config):

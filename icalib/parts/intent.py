@@ -43,8 +43,8 @@ from icalib.scoring.column import Column, Columns, Floats, column_table
 from icalib.scoring.gain import IntentChoice
 from icalib.scoring.offsets import Offsets
 from icalib.training.examples import PairLabels, gold_labels
-from icalib.training.pairs import validation_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
+from icalib.training.validation import validation_rows
 
 WEIGHTS = "intent.safetensors"
 INTENTS_FILE = "intents.json"

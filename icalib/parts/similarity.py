@@ -33,9 +33,9 @@ from icalib.scoring.column import Column, Columns
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.in_batch import in_batch_losses
 from icalib.training.job import Training, TrainingJob
-from icalib.training.pairs import validation_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 _TASK = "bi_encoder"

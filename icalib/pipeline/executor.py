@@ -21,9 +21,8 @@ from icalib.core.storage import remove
 from icalib.models.memory import explained_shortage
 from icalib.models.model import Model
 from icalib.pipeline.resources import Resources
-from icalib.training.job import TrainingJob, run_training
+from icalib.training.job import TrainingJob, complete_posterior, run_here, run_training
 from icalib.training.local_engine import LocalEngine
-from icalib.training.posterior import complete_posterior, run_here
 
 
 class Executor(Protocol):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 from pydantic import SerializeAsAny
+from torch import Tensor
 from typing_extensions import override
 
 from icalib.core.job import Artifact
@@ -25,15 +26,18 @@ from icalib.scoring.offsets import Offsets
 from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
 from icalib.training.examples import PairLabels, gold_labels
-from icalib.training.intent_validation import ValidationWithIntents
 from icalib.training.job import Training, TrainingJob
-from icalib.training.joint_pairs import JointAnswerCurriculum, JointLoss
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine
-from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
+from icalib.training.pairs import AnswerCurriculum, JointAnswerCurriculum
 from icalib.training.pools import PoolCurriculum
-from icalib.training.predictive_validation import PredictiveValidation
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import (
+    PlainValidation,
+    PredictiveValidation,
+    ValidationWithIntents,
+    validation_rows,
+)
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
@@ -108,54 +112,34 @@ class TrainJob(TrainingJob):
     def _curriculum(
         self, pools: Sequence[PairLabels], store: TokenStore, ranker: Ranker
     ) -> AnswerCurriculum | PoolCurriculum:
-        layout, loss = ranker.layout, self.loss.build()
+        layout, loss, seed = ranker.layout, self.loss.build(), self.seed
         if self.contrast is not None and self.generated is not None:
-            generated = GeneratedStore(self.generated.path)
+            contrast, generated = self.contrast.build(), GeneratedStore(self.generated.path)
             return AugmentedCurriculum(
-                pools, store, layout, loss, self.training,
-                seed=self.seed, contrast=self.contrast.build(), generated=generated,
-            )  # fmt: skip
+                pools, store, layout, loss, self.training, 0, seed, contrast=contrast, generated=generated
+            )
         joint_loss = ranker.answer_head.joint_loss if self.ranker.head.joint_objective else None
         return answer_curriculum(
             pools, store, layout, loss, self.training,
-            num_intents=len(self.ranker.intents), seed=self.seed, joint_loss=joint_loss, offsets=self._offsets("train"),
+            num_intents=len(self.ranker.intents), seed=seed, joint_loss=joint_loss, offsets=self._offsets("train"),
         )  # fmt: skip
 
     def _validation(self, ranker: Ranker, device: torch.device, curriculum: Curriculum) -> EarlyStoppingData:
         """Return validation of what predicts; one plain pass does where passes don't differ and there is one view."""
         store = TokenStore(self.validation_tokens.path)
-        rows = validation_rows(store, self.selection)
-        prepare = None
+        given = (store, validation_rows(store, self.selection), self.training, device)
+        offsets, prepare = self._offsets("validation"), None
         if ranker.posterior_head is not None:
             assert isinstance(curriculum, AnswerCurriculum)
             prepare = Conditioning(curriculum, self.training, device, self.seed).complete
-        answers: EarlyStoppingData
         if self.rule is not None or self.estimator.needs == "dropout":
             answers = PredictiveValidation(
-                store,
-                rows,
-                self.training,
-                device,
-                self.estimator,
-                self.rule,
-                seed=self.seed,
-                offsets=self._offsets("validation"),
-                prepare=prepare,
+                *given, self.estimator, self.rule, seed=self.seed, offsets=offsets, prepare=prepare
             )
         else:
-            answers = PlainValidation(
-                store,
-                rows,
-                ranker.layout,
-                self.training,
-                device,
-                link=self.ranker.link,
-                offsets=self._offsets("validation"),
-                prepare=prepare,
-            )
-        if ranker.intent_head is None or not (self.views_with_intents and self.learns_intents):
-            return answers
-        return ValidationWithIntents(answers, store, rows, self.training, device)
+            answers = PlainValidation(*given, link=self.ranker.link, offsets=offsets, prepare=prepare)
+        learns_intents = self.views_with_intents and self.learns_intents and ranker.intent_head is not None
+        return ValidationWithIntents(answers) if learns_intents else answers
 
     @override
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
@@ -178,25 +162,13 @@ def answer_curriculum(
     *,
     num_intents: int,
     seed: int,
-    joint_loss: JointLoss | None = None,
+    joint_loss: Callable[..., Tensor] | None = None,
     offsets: Offsets | None = None,
 ) -> AnswerCurriculum | PoolCurriculum:
-    """Return a curriculum of pairs and intents, or of whole pools if the loss needs these.
-
-    With `joint_loss`, that of the head, the pairs of a batch have one loss, however many workers share the batch.
+    """Return a curriculum of pairs and intents, of whole pools if the loss needs these, or with one `joint_loss` of all
+    pairs of a batch, however many workers share it.
     """
     if isinstance(loss, AbstractPoolLoss):
         return PoolCurriculum(pools, store, layout, loss, settings, seed=seed)
-    if joint_loss is not None:
-        return JointAnswerCurriculum(
-            pools,
-            store,
-            layout,
-            loss,
-            settings,
-            num_intents=num_intents,
-            seed=seed,
-            joint_loss=joint_loss,
-            offsets=offsets,
-        )
-    return AnswerCurriculum(pools, store, layout, loss, settings, num_intents=num_intents, seed=seed, offsets=offsets)
+    given = (pools, store, layout, loss, settings, num_intents, seed, offsets)
+    return AnswerCurriculum(*given) if joint_loss is None else JointAnswerCurriculum(*given, joint_loss=joint_loss)

@@ -24,11 +24,8 @@ from icalib.training.settings import TrainingSettings
 class Conditioning:
     """Computes the posterior of a ranker's head from all training pairs or a support set, in evaluation mode.
 
-    If the posterior depends on every pair, each process handles a part of them. A support set is small, so each process
-    handles all of it, and all processes get the same posterior.
-
-    Args:
-        seed: determines the support set and the random draws of the posterior.
+    Each process handles a part of all pairs, but the whole of a support set, which is small. `seed` determines the
+    support set and the random draws of the posterior.
     """
 
     def __init__(
@@ -37,10 +34,7 @@ class Conditioning:
         self._curriculum, self._settings, self._device, self._seed = curriculum, settings, device, seed
 
     def complete(self, ranker: Ranker, rank: int = 0, world_size: int = 1) -> None:
-        """Compute the whole posterior in this process.
-
-        With several workers, all call it, and each runs the forward passes of a part of the pairs.
-        """
+        """Compute the whole posterior in this process; several workers share the forward passes."""
         shared = world_size > 1 and dist.is_initialized() and ranker.config.head.pairs_for_posterior is None
         if shared:
             observed: list[Any] = [None] * world_size
@@ -96,10 +90,7 @@ def choose_support(examples: Sequence[Example], support: Support, *, seed: int) 
 
 
 def _from_other_contexts(examples: Sequence[Example], taken: set[int]) -> list[Example]:
-    """Order examples so that each context that isn't in `taken` appears once before any repeats.
-
-    A support set of many contexts is more informative.
-    """
+    """Order examples so that each context not in `taken` appears once before any repeats: more contexts tell more."""
     first: list[Example] = []
     rest: list[Example] = []
     seen = set(taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
@@ -12,14 +13,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
-from icalib.data.encoding import Encoded, Layout, TokenPool, TokenStore
+from icalib.data.encoding import Encoded, Layout, TokenPool
 from icalib.data.generated import GeneratedPool, GeneratedStore, Wanted
 from icalib.encoders.transfer import to_device
-from icalib.losses.binary import AbstractLoss
 from icalib.models.ranker import make_batch
-from icalib.training.examples import Example, PairLabels, encode
+from icalib.training.examples import Example, encode
 from icalib.training.pairs import AnswerCurriculum
-from icalib.training.settings import TrainingSettings
 
 
 class ContrastLogits(NamedTuple):
@@ -54,10 +53,7 @@ class AbstractContrast(Component):
     def inputs(
         self, example: Example, tokens: TokenPool, generated: GeneratedPool, layout: Layout
     ) -> list[Encoded | None]:
-        """Return the contrast inputs of a pair, in the order of `ContrastLogits`; None for a missing input.
-
-        Right and wrong pairs may have different numbers of inputs.
-        """
+        """Return the contrast inputs of a pair, in the order of `ContrastLogits`; None for a missing one."""
         raise NotImplementedError
 
     def __call__(self, logits_B: Tensor, others: ContrastLogits) -> Tensor:
@@ -73,12 +69,8 @@ def _hinge(better: Tensor, worse: Tensor, margin: float) -> Tensor:
 def grey_hinge(
     right_B: Tensor, grey_BK: Tensor, exists_BK: Tensor, wrong_B: Tensor, *, margin: float, wide_margin: float
 ) -> Tensor:
-    """Compute [μ₁ − s(r) + s(g)]₊ + [μ₁ − s(g) + s(n)]₊ + [μ₂ − s(r) + s(n)]₊, averaged over the grey answers g.
-
-    Args:
-        exists_BK: which grey answers exist; the others are ignored.
-        margin: μ₁.
-        wide_margin: μ₂.
+    """Compute [μ₁ − s(r) + s(g)]₊ + [μ₁ − s(g) + s(n)]₊ + [μ₂ − s(r) + s(n)]₊, averaged over the grey answers g that
+    exist; `margin` is μ₁, `wide_margin` μ₂.
     """
     terms_BK = _hinge(right_B[:, None], grey_BK, margin) + _hinge(grey_BK, wrong_B[:, None], margin)
     mean_B = (terms_BK * exists_BK).sum(1) / exists_BK.sum(1).clamp(min=1)
@@ -89,10 +81,8 @@ def grey_hinge(
 class GreyHinge(AbstractContrast):
     """Hinge losses that order right above grey above random answers (GRAY, Lin et al. 2020).
 
-    The order and the margins are from the paper's abstract. Our choices are: scores on the scale of probabilities, the
-    values of the margins, two grey answers and one random answer per context, and the mean over the grey answers. The
-    random answer is one of the wrong candidates that were drawn for the pool in this epoch, so pools with random
-    negatives suit the method best.
+    The order and the margins are from the paper's abstract; scores as probabilities, values, numbers of answers and the
+    mean over grey ones are our choice. The random answer is a wrong candidate of this epoch's draw.
     """
 
     class Config(AbstractContrast.Config):
@@ -160,9 +150,8 @@ class GreyHinge(AbstractContrast):
 class PseudoPositives(AbstractContrast):
     """Contrast of a wrong pair (q, a⁻) with the generated positives (q̂, a⁻) and (q, â) (BIG, Deng Y. et al. 2021).
 
-    The term is −log e^{s(q̂,a⁻)/τ} / (e^{s(q̂,a⁻)/τ} + e^{s(q,a⁻)/τ}), plus the same with (q, â). The two generators
-    and the contrast with the original negatives are from the paper's abstract; this form of the contrast, η = 1 and τ =
-    1 are our choice.
+    The term is −log e^{s(q̂,a⁻)/τ} / (e^{s(q̂,a⁻)/τ} + e^{s(q,a⁻)/τ}), plus the same with (q, â). The paper's abstract
+    has the generators and the contrast; this form, η = 1 and τ = 1 are our choice.
     """
 
     class Config(AbstractContrast.Config):
@@ -204,27 +193,15 @@ class PseudoPositives(AbstractContrast):
         return (nn.functional.softplus(gap_BK) * others.exists_BK).sum(1)
 
 
+@dataclass(kw_only=True)
 class AugmentedCurriculum(AnswerCurriculum):
     """The batches of `AnswerCurriculum`, with the contrast inputs of plain pairs added to the same forward pass.
 
-    Contrast inputs are not counted in `max_tokens_per_batch`: with one wrong candidate per right one, an update has up
-    to five inputs for every two pairs with two grey answers, and four with pseudo-positives.
+    They are not counted in `max_tokens_per_batch`: with one wrong candidate per right one, two pairs have up to five.
     """
 
-    def __init__(
-        self,
-        pools: Sequence[PairLabels],
-        store: TokenStore,
-        layout: Layout,
-        loss: AbstractLoss,
-        settings: TrainingSettings,
-        *,
-        seed: int,
-        contrast: AbstractContrast,
-        generated: GeneratedStore,
-    ) -> None:
-        super().__init__(pools, store, layout, loss, settings, num_intents=0, seed=seed)
-        self._contrast, self._generated = contrast, generated
+    contrast: AbstractContrast
+    generated: GeneratedStore
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device
@@ -234,9 +211,9 @@ class AugmentedCurriculum(AnswerCurriculum):
             return super().losses(forward, examples, device)
         encoded, indices = self._with_contrast_inputs(examples)
         labels = to_device(torch.tensor([float(e.labels.labels[e.position]) for e in examples]), device)
-        loss = _PairsAndContrast(self._loss, self._contrast, to_device(torch.from_numpy(indices), device))
+        loss = _PairsAndContrast(self.loss, self.contrast, to_device(torch.from_numpy(indices), device))
         return "answer_contrast", forward(
-            "answer", make_batch(encoded, self._layout, device), labels_B=labels, loss=loss
+            "answer", make_batch(encoded, self.layout, device), labels_B=labels, loss=loss
         ).sum()
 
     def _with_contrast_inputs(self, examples: Sequence[Example]) -> tuple[list[Encoded], Any]:
@@ -244,13 +221,13 @@ class AugmentedCurriculum(AnswerCurriculum):
         encoded: list[Encoded] = []
         contrast: list[list[Encoded | None]] = []
         for example in examples:
-            tokens = self._store.pool(example.labels.row)
-            encoded.append(encode(example, tokens, self._layout))
-            if not self._generated.has(example.labels.row):
+            tokens = self.store.pool(example.labels.row)
+            encoded.append(encode(example, tokens, self.layout))
+            if not self.generated.has(example.labels.row):
                 contrast.append([])
                 continue
-            generated = self._generated.pool(example.labels.row)
-            contrast.append(self._contrast.inputs(example, tokens, generated, self._layout))
+            generated = self.generated.pool(example.labels.row)
+            contrast.append(self.contrast.inputs(example, tokens, generated, self.layout))
         indices = np.full((len(encoded), max(1, *map(len, contrast)) if contrast else 1), -1)
         for row, inputs in enumerate(contrast):
             for column, ids in enumerate(inputs):
@@ -260,13 +237,15 @@ class AugmentedCurriculum(AnswerCurriculum):
         return encoded, indices
 
 
+@dataclass
 class _PairsAndContrast:
     """Loss of B pairs followed by their contrast inputs, for `Ranker.forward`."""
 
-    def __init__(self, loss: Any, contrast: AbstractContrast, indices_BK: Tensor) -> None:
-        self._loss, self._contrast, self._indices_BK = loss, contrast, indices_BK
+    loss: Any
+    contrast: AbstractContrast
+    indices_BK: Tensor
 
     def __call__(self, logits: Tensor, labels_B: Tensor) -> Tensor:
         logits_B = logits[: len(labels_B)]
-        others = ContrastLogits(logits[self._indices_BK.clamp(min=0)], self._indices_BK >= 0)
-        return self._loss(logits_B, labels_B) + self._contrast.weight * self._contrast(logits_B, others)
+        others = ContrastLogits(logits[self.indices_BK.clamp(min=0)], self.indices_BK >= 0)
+        return self.loss(logits_B, labels_B) + self.contrast.weight * self.contrast(logits_B, others)

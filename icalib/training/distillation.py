@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, final
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import torch
-from torch import Tensor
 from typing_extensions import override
 
 from icalib.core.job import Artifact
 from icalib.core.parquet import read_parquet
-from icalib.data.encoding import Layout, TokenStore
+from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
-from icalib.encoders.transfer import to_device
-from icalib.encoders.transformer import Batch
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import CHECKPOINT_VERSION, RankerConfig
 from icalib.models.ranker import Ranker, start_weights
-from icalib.training.examples import Example, PairLabels
+from icalib.training.examples import PairLabels
 from icalib.training.job import Training, TrainingJob
-from icalib.training.pairs import AnswerCurriculum, PlainValidation, validation_rows
+from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import PlainValidation, validation_rows
 
 TARGET_SCHEMA = pa.schema([("pool_id", pa.string()), ("candidate", pa.int32()), ("prob", pa.float64())])
 """The teacher's probability of each pair, the pairs of a pool together and in the order of its candidates."""
 
-Targets = Mapping[int, npt.NDArray[np.float64]]
-"""The teacher's probabilities of a pool's candidates, by the pool's row."""
-
 
 class DistilJob(TrainingJob):
-    """Trains a ranker on a teacher's probabilities of all training pools; gold labels are not read.
-
-    The labels of validation choose the best epoch.
-    """
+    """Trains a ranker on a teacher's probabilities of all training pools; labels only choose the best epoch."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 1  # validation has pools without a right candidate
 
@@ -63,59 +53,28 @@ class DistilJob(TrainingJob):
         ranker = Ranker(self.ranker)
         if self.start is not None:
             start_weights(ranker, self.start.path)
-        store = TokenStore(self.train_tokens.path)
-        targets = read_targets(self.targets.path, store)
-        curriculum = DistilCurriculum(targets, store, ranker.layout, self.training, seed=self.seed)
-        return Training(ranker, curriculum, self._validation(ranker, device))
-
-    def _validation(self, ranker: Ranker, device: torch.device) -> PlainValidation:
-        store = TokenStore(self.validation_tokens.path)
-        rows = validation_rows(store, self.selection)
-        return PlainValidation(store, rows, ranker.layout, self.training, device)
-
-
-@final
-class DistilCurriculum(AnswerCurriculum):
-    """Batches of pairs in the plain view, whose labels are a teacher's probabilities.
-
-    Args:
-        settings: batch sizes; all candidates of a pool are used.
-    """
-
-    def __init__(
-        self, targets: Targets, store: TokenStore, layout: Layout, settings: TrainingSettings, *, seed: int
-    ) -> None:
-        self._targets = targets
-        loss = BinaryCrossEntropy.Config().build()
-        every = settings.model_copy(update={"train_negatives": None})
-        pools = [_pairs(row, len(probs)) for row, probs in targets.items()]
-        super().__init__(pools, store, layout, loss, every, num_intents=0, seed=seed)
-
-    @override
-    def inputs(self, examples: Sequence[Example], device: torch.device) -> tuple[Batch, Tensor]:
-        """Return encoder inputs and the teacher's probabilities [B, 1]."""
-        batch, _ = super().inputs(examples, device)
-        probs = [self._targets[one.labels.row][int(one.labels.candidates[one.position])] for one in examples]
-        return batch, to_device(torch.tensor(probs, dtype=torch.float32)[:, None], device)
+        store, held_out = TokenStore(self.train_tokens.path), TokenStore(self.validation_tokens.path)
+        curriculum = AnswerCurriculum(
+            distilled_labels(self.targets.path, store),
+            store,
+            ranker.layout,
+            BinaryCrossEntropy.Config().build(),
+            self.training.model_copy(update={"train_negatives": None}),
+            num_intents=0,
+            seed=self.seed,
+        )
+        rows = validation_rows(held_out, self.selection)
+        return Training(ranker, curriculum, PlainValidation(held_out, rows, self.training, device))
 
 
-def read_targets(path: Path, store: TokenStore) -> dict[int, npt.NDArray[np.float64]]:
-    """Read a teacher's probabilities (TARGET_SCHEMA), by the row of the pool in the store."""
+def distilled_labels(path: Path, store: TokenStore) -> list[PairLabels]:
+    """Return the pairs of a teacher's pools (TARGET_SCHEMA) in the plain view, labelled with its probabilities."""
     table = read_parquet(path)
     rows = {str(name): row for row, name in enumerate(store.column("pool_id"))}
     names = np.asarray(table["pool_id"].to_pylist(), dtype=object)
     starts = np.flatnonzero(np.append([True], names[1:] != names[:-1]))
     parts = np.split(table["prob"].to_numpy(), starts[1:])
-    return {rows[str(names[start])]: probs for start, probs in zip(starts, parts, strict=True)}
-
-
-def _pairs(row: int, num_candidates: int) -> PairLabels:
-    """Return the pairs of a pool in the plain view; their labels are not read."""
-    return PairLabels(
-        row=row,
-        candidates=np.arange(num_candidates),
-        labels=np.zeros(num_candidates, np.int64),
-        intent_view=np.zeros(num_candidates, np.bool_),
-        intents=(),
-        learn_intents=False,
-    )
+    return [
+        PairLabels(rows[str(names[start])], np.arange(len(probs)), probs, np.zeros(len(probs), np.bool_))
+        for start, probs in zip(starts, parts, strict=True)
+    ]

@@ -1,16 +1,17 @@
-"""Training examples, and the batches of each epoch."""
+"""Training examples: labels of pools, and references to inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Encoded, Intents, Layout, TokenPool, TokenStore
+from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
+from icalib.training.settings import TrainingSettings
 
 Task = Literal["answer_plain", "answer_intent", "intent"]
 TASKS: tuple[Task, ...] = ("answer_plain", "answer_intent", "intent")
@@ -18,20 +19,14 @@ TASKS: tuple[Task, ...] = ("answer_plain", "answer_intent", "intent")
 
 @dataclass(frozen=True)
 class PairLabels:
-    """Labels of some candidates of one pool.
-
-    Args:
-        labels: 1 or 0 for each of them.
-        intent_view: for each of them, whether the pair is also trained on in the intent view.
-        learn_intents: whether these intents are targets themselves, of the utterances that have any.
-    """
+    """Labels (1, 0, or a teacher's probabilities) of some candidates of one pool."""
 
     row: int
     candidates: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64] | npt.NDArray[np.float64]
     intent_view: npt.NDArray[np.bool_]
-    intents: Intents
-    learn_intents: bool
+    intents: Intents = ()
+    learn_intents: bool = False
 
 
 def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
@@ -51,8 +46,8 @@ def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
 class Example(NamedTuple):
     """Reference to one input: a candidate of a pool (answer tasks) or an utterance of its context (intent task).
 
-    `position` is an index into the pool's labelled candidates or into its context. Token ids are assembled when the
-    batch is used, so that the list of an epoch's examples stays small.
+    `position` is an index into the pool's labelled candidates or its context; token ids are assembled when they are
+    used.
     """
 
     task: Task
@@ -62,9 +57,8 @@ class Example(NamedTuple):
 
 
 def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.random.Generator) -> PairLabels:
-    """Keep all positives of a pool and draw at most `num_negatives` negatives for each of them.
-
-    A pool without positives keeps as many candidates as one with a single positive.
+    """Keep all positives of a pool and draw at most `num_negatives` negatives for each; without positives, keep as many
+    candidates as with one.
     """
     negatives = np.flatnonzero(pool.labels == 0)
     positives = np.flatnonzero(pool.labels == 1)
@@ -78,9 +72,8 @@ def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.rando
 
 
 def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
-    """Yield the examples of one pool, for the three losses of ICAST Eq. 15.
-
-    Utterances without intents have no intent loss: nothing says whether they were annotated.
+    """Yield the examples of one pool, for the three losses of ICAST Eq. 15; utterances without intents may not have
+    been annotated and have no loss.
     """
     context, intents = tokens.context, labels.intents
     for position, number in enumerate(labels.candidates):
@@ -111,34 +104,21 @@ def target(example: Example, num_intents: int) -> npt.NDArray[np.float32]:
     return hot
 
 
-def epoch_batches(
-    labelled: Sequence[PairLabels],
-    store: TokenStore,
-    layout: Layout,
-    *,
-    num_negatives: int | None,
-    batch_size: int,
-    max_tokens: int,
-    rng: np.random.Generator,
-    balanced: bool = False,
-) -> list[list[Example]]:
-    """Return all batches of an epoch in random order; each batch has examples of one task.
+class _Sized(Protocol):
+    """An example with an approximate number of tokens."""
 
-    Negatives are drawn again for every epoch; both views of a pair use the same draw. The result is a function of the
-    arguments.
+    @property
+    def length(self) -> int: ...
 
-    Args:
-        balanced: give all batches the same fraction of right pairs, and put these first.
-    """
-    by_task: dict[Task, list[Example]] = {task: [] for task in TASKS}
-    for labels in labelled:
-        drawn = sampled_negatives(labels, num_negatives, rng)
-        for example in pool_examples(drawn, store.pool(drawn.row), layout):
-            by_task[example.task].append(example)
-    batches: list[list[Example]] = []
-    for task, examples in by_task.items():
-        lengths = [example.length for example in examples]
-        classes = [e.labels.labels[e.position] for e in examples] if balanced and task != "intent" else None
-        for batch in shuffled_batches(lengths, batch_size, max_tokens, rng, classes=classes):
-            batches.append([examples[int(index)] for index in batch])
-    return [batches[int(index)] for index in rng.permutation(len(batches))]
+
+E = TypeVar("E", bound=_Sized)
+
+
+def batched(
+    examples: Sequence[E], training: TrainingSettings, rng: np.random.Generator, *, classes: Sequence[int] | None = None
+) -> list[list[E]]:
+    """Group examples of similar length into batches, in random order; `classes` as in `shuffled_batches`."""
+    lengths = [example.length for example in examples]
+    limits = training.batch_size, training.max_tokens_per_batch
+    batches = shuffled_batches(lengths, *limits, rng, classes=classes)
+    return [[examples[int(index)] for index in batch] for batch in batches]

@@ -14,9 +14,8 @@ from icalib.encoders.transfer import to_device
 def in_batch_losses(
     vectors_BTD: Tensor, keys_BT: Keys, number_B: npt.NDArray[np.int64], temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Compare each context with the texts of all contexts of the batch (Henderson et al. 2017).
-
-    A context's own target competes with all other texts, save those that are equal to it.
+    """Compare each context with the texts of all contexts of the batch that differ from its own target (Henderson et
+    al. 2017).
 
     Args:
         vectors_BTD: of length 1: the context, its target, and T − 2 further texts of each example.
@@ -24,8 +23,7 @@ def in_batch_losses(
         number_B: how many of an example's T − 1 texts count, the first ones; the others only fill it up.
 
     Returns:
-        Negative log-likelihood of each context's target in a softmax over the texts, and whether its cosine is the
-        highest; [B] each.
+        Negative log-likelihood of each target in a softmax over the texts, and whether its cosine is the highest; [B].
     """
     contexts_BD, texts_ND = vectors_BTD[:, 0], vectors_BTD[:, 1:].flatten(0, 1)
     logits_BN = contexts_BD @ texts_ND.T / temperature

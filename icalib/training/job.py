@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from icalib.core.job import Job
 from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import share
 from icalib.core.storage import pull
-from icalib.heads.head import PosteriorHead
-from icalib.models.checkpoint import POSTERIOR
+from icalib.heads.head import PosteriorHead, PosteriorTask
+from icalib.models.checkpoint import POSTERIOR, save_posterior
 from icalib.models.memory import explained_shortage
 from icalib.models.model import Model
+from icalib.models.ranker import load_ranker
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine, LoopState, Observer, train
 from icalib.training.settings import TrainingSettings
 
@@ -26,13 +27,13 @@ _SMALLER_POSTERIOR = (
     "Lower that setting, or use a machine with more memory."
 )
 
+RunTasks = Callable[[Sequence[PosteriorTask]], Sequence[Any]]
+"""Runs tasks in any processes and any order, and returns their results in the order of the tasks."""
+
 
 @dataclass(frozen=True)
 class Training:
-    """Model, curriculum and validation of a training run.
-
-    `start_ranks` is True if the initial weights already rank, so that they may be the best ones.
-    """
+    """Model, curriculum and validation of a training; with `start_ranks`, the initial weights may be the best ones."""
 
     model: Model
     curriculum: Curriculum
@@ -78,12 +79,8 @@ class TrainingJob(Job):
         return self.build(device)
 
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
-        """Compute the posterior of a checkpoint's weights together with the other workers, and save it there.
-
-        Computations that the head splits into tasks are left to `icalib.training.posterior`.
-
-        Returns:
-            Number of matrices that needed more jitter than planned.
+        """Compute and save the posterior of a checkpoint's weights together with the other workers, but for what the
+        head leaves to `complete_posterior`; return the number of matrices that needed more jitter than planned.
         """
         raise NotImplementedError
 
@@ -154,3 +151,27 @@ def _memory_advice(training: TrainingSettings) -> str:
         f"{training.gradient_accumulation}). With several workers, `zero_stage` 1 to 3 (it is {training.zero_stage}) "
         "shards the optimiser state among them."
     )
+
+
+def run_here(tasks: Sequence[PosteriorTask]) -> list[Any]:
+    """Run tasks sequentially in this process."""
+    return [task() for task in tasks]
+
+
+def complete_posterior(job: TrainingJob, folder: Path, run_tasks: RunTasks) -> None:
+    """Run the posterior tasks of the checkpoint's head, if it has any, and save the completed posterior.
+
+    A task's result depends on (checkpoint, seed, task) alone, not on the workers.
+    """
+    if not job.has_posterior:
+        return
+    checkpoint = folder / "checkpoint"
+    head = load_ranker(checkpoint).posterior_head
+    assert head is not None
+    tasks = head.posterior_tasks(seed=child_seed(job.loop_seed, "posterior"))
+    if not tasks:
+        return
+    head.take_results(run_tasks(tasks))
+    save_posterior(checkpoint, head.posterior_state())
+    result = read_json(folder / "result.json")
+    write_json(folder / "result.json", {**result, "num_jitters": result["num_jitters"] + head.num_jitters})

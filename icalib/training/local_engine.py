@@ -1,8 +1,9 @@
-"""An engine for one process with plain torch."""
+"""An engine for one process with plain torch, and the optimiser of any engine."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from pickle import UnpicklingError
@@ -15,7 +16,6 @@ from icalib.core.errors import DamagedFileError
 from icalib.core.files import whole_file
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
-from icalib.training.optimizer import make_optimizer
 from icalib.training.settings import TrainingSettings
 
 _CHECKPOINT = "checkpoint.pt"
@@ -24,12 +24,9 @@ T = TypeVar("T")
 
 
 class LocalEngine:
-    """Trains in one process with plain torch, for notebooks, debuggers and tests.
+    """Trains in one process with plain torch; `zero_stage` has no effect.
 
-    Args:
-        settings: optimiser and schedule; `zero_stage` has no effect in one process.
-        device: device of the model; None means the CPU.
-        folder: where the checkpoint to resume from is stored; None disables checkpoints.
+    `device` None is the CPU; `folder` is where the checkpoint to resume from is stored, None disables checkpoints.
     """
 
     rank = 0
@@ -100,3 +97,32 @@ class LocalEngine:
         self.model.load_state_dict(kept["model"])
         self._optimizer.load_state_dict(kept["optimizer"])
         return json.loads(kept["loop"])
+
+
+def make_optimizer(model: Model, settings: TrainingSettings) -> torch.optim.AdamW:
+    """Return AdamW, with clipping of gradient elements before each step if `max_grad_value` is set."""
+    optimizer = torch.optim.AdamW(parameter_groups(model, settings), fused=True)
+    limit = settings.max_grad_value
+    if limit is not None:
+        # Clipping is element-wise, so it is correct on gradients that ZeRO has flattened and sharded.
+        optimizer.register_step_pre_hook(lambda stepped, *_: _clip_values(stepped.param_groups, limit))
+    return optimizer
+
+
+def _clip_values(groups: Sequence[dict[str, Any]], limit: float) -> None:
+    torch.nn.utils.clip_grad_value_([parameter for group in groups for parameter in group["params"]], limit)
+
+
+def parameter_groups(model: Model, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Return groups for the backbone and for new layers, each with and without weight decay, and their `peak_lr`."""
+    head_rate = settings.head_learning_rate or settings.learning_rate
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in trainable:
+        rate = settings.learning_rate if name.startswith("encoder.backbone.") else head_rate
+        decay = settings.weight_decay if parameter.ndim > 1 else 0.0
+        groups.setdefault((rate, decay), []).append(parameter)
+    return [
+        {"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay}
+        for (rate, decay), parameters in groups.items()
+    ]

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import find_metric
 from icalib.models.model import Model
-from icalib.training.running_losses import RunningLosses, diverged
 from icalib.training.settings import TrainingSettings
 
 _MIN_IMPROVEMENT = 0.01  # of the training loss, as in the code of BERT_FP's authors
@@ -32,10 +32,7 @@ class EarlyStoppingData(Protocol):
         ...
 
     def metrics(self, results: Sequence[Any]) -> dict[str, float]:
-        """Compute metrics from all workers' results, by tag.
-
-        If the selection metric is not among them, the last epoch counts as the best.
-        """
+        """Compute metrics from all workers' results, by tag; without the selection metric, the last epoch is best."""
         ...
 
 
@@ -53,9 +50,8 @@ class Curriculum(Protocol):
 
 @runtime_checkable
 class JointCurriculum(Curriculum, Protocol):
-    """A curriculum whose loss compares all examples of an update with each other, e.g. by in-batch negatives.
-
-    All workers call `compare` with the same arguments, and it must return the same loss on each of them.
+    """A curriculum whose loss compares all examples of an update with each other, e.g. by in-batch negatives; all
+    workers call `compare` with the same arguments and must get the same loss.
     """
 
     def is_joint(self, examples: Sequence[Any]) -> bool:
@@ -152,10 +148,7 @@ def train(
     """Train until all epochs are done or validation stops improving; `observer.best` receives the weights to keep.
 
     Every random draw is a function of (seed, update, rank), so a resumed run gives the same result as an uninterrupted
-    one.
-
-    Args:
-        start_ranks: whether the initial weights rank already: they are validated, too, and kept if no epoch is better.
+    one. With `start_ranks`, the initial weights are validated, too, and kept if no epoch is better.
     """
     state = LoopState(**(engine.load() or {}))
     started = time.monotonic() - state.seconds
@@ -210,9 +203,8 @@ def _update(
     seed: int,
     step: int,
 ) -> tuple[str, Tensor]:
-    """Run one update and return its task and mean loss [], which is not read from the device.
-
-    Each worker processes every world-size-th example. The loss is the batch's sum divided by `batch_size`.
+    """Run one update on every world-size-th example and return its task and the batch's sum of losses divided by its
+    size [], which is not read from the device.
     """
     parts = engine.world_size * settings.gradient_accumulation
     part_seeds = [
@@ -252,12 +244,8 @@ class _JointLoss:
     """The loss of a whole batch whose forward passes are split into parts: gradient caching (Gao et al. 2021).
 
     A first pass without gradients represents all examples on all workers. The gradient of the loss with respect to
-    these representations then weighs those of a second pass, part by part, so that memory holds one part and the
-    gradient of the weights is that of the whole batch.
-
-    Args:
-        rows: the examples of each of this worker's parts, as indices into the batch.
-        part_seeds: seeds of the parts' random draws, so that both passes have the same dropout.
+    these representations then weighs those of a second pass, with the same dropout by `part_seeds`, part by part
+    (`rows`: indices into the batch): memory holds one part and the weights' gradient is that of the whole batch.
     """
 
     def __init__(
@@ -351,3 +339,49 @@ def _validate(
     if engine.rank == 0 and validation is not None:
         observer.validated(validation_points(state.log))
     state.stopped = state.epoch - max(1, state.best_epoch) >= settings.patience  # the start is no epoch
+
+
+class RunningLosses:
+    """Losses of updates since the last point of the curve.
+
+    They stay on a device until a point needs them, as reading waits for the device; a CPU's are read at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._reads_at_once = device.type == "cpu"
+        self._unread: list[tuple[str, Tensor, int]] = []
+        self._read: dict[str, list[float]] = {}
+        self._note: dict[str, str] = {}
+
+    def add(self, task: str, loss: Tensor, step: int) -> None:
+        """Add an update's loss []."""
+        self._unread.append((task, loss, step))
+        if self._reads_at_once:
+            self._read_all()
+
+    def note(self, task: str) -> str:
+        """Return the loss of a task as it was last read, as text."""
+        return self._note.get(task, "")
+
+    def taken(self) -> dict[str, list[float]]:
+        """Return the losses of each task since the last call."""
+        self._read_all()
+        taken, self._read = self._read, {}
+        return taken
+
+    def _read_all(self) -> None:
+        for task, loss, step in self._unread:
+            value = float(loss)
+            if not math.isfinite(value):
+                raise diverged(f"the loss is {value} in update {step + 1}")
+            self._read.setdefault(task, []).append(value)
+            self._note[task] = f", loss {np.mean(self._read[task][-20:]):.3f}"
+        self._unread = []
+
+
+def diverged(what: str) -> IcalibError:
+    """Return the error of a training whose numbers aren't finite."""
+    return IcalibError(
+        f"training diverged: {what}, expected a finite number. "
+        "Lower `learning_rate` or `head_learning_rate`, or set precision=fp32."
+    )

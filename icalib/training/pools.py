@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
-from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Encoded, Layout, TokenStore
+from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
 from icalib.encoders.transfer import to_device
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.ranker import make_batch
-from icalib.training.examples import PairLabels, sampled_negatives
+from icalib.training.examples import PairLabels, batched, sampled_negatives
 from icalib.training.settings import TrainingSettings
 
 
@@ -28,43 +27,31 @@ class PoolExample(NamedTuple):
     """Maximum number of padded tokens of the pool in a batch."""
 
 
+@dataclass
 class PoolCurriculum:
     """Batches of pools, each with its right candidates and wrong ones that are drawn and shuffled again every epoch.
 
     Shuffling is the augmentation of JM (Zhang et al. 2021): the position of the right candidate carries no information.
-
-    Args:
-        pools: labels of pools; where some have no right candidate, the loss has "none of these" in every pool.
-        settings: batch sizes and number of negatives; `batch_size` counts pools.
+    `batch_size` counts pools. Where some have no right candidate, the loss has "none of these" in every pool.
     """
 
-    def __init__(
-        self,
-        pools: Sequence[PairLabels],
-        store: TokenStore,
-        layout: Layout,
-        loss: AbstractPoolLoss,
-        settings: TrainingSettings,
-        *,
-        seed: int,
-    ) -> None:
-        self._pools, self._store, self._layout, self._loss = pools, store, layout, loss
-        self._settings, self._seed = settings, seed
-        self._with_none = any(not pool.labels.any() for pool in pools)
+    pools: Sequence[PairLabels]
+    store: TokenStore
+    layout: Layout
+    loss: AbstractPoolLoss
+    settings: TrainingSettings
+    seed: int = field(kw_only=True)
 
     def batches(self, epoch: int) -> list[list[PoolExample]]:
         """Return all batches of an epoch."""
-        settings = self._settings
-        rng = np.random.default_rng(child_seed(self._seed, "epoch", epoch))
-        drawn = [_shuffled(sampled_negatives(pool, settings.train_negatives, rng), rng) for pool in self._pools]
-        lengths = [self._input_lengths(pool) for pool in drawn]
+        settings = self.settings
+        rng = np.random.default_rng(child_seed(self.seed, "epoch", epoch))
+        drawn = [_shuffled(sampled_negatives(pool, settings.train_negatives, rng), rng) for pool in self.pools]
+        lengths = [self.layout.input_lengths(*self._texts(pool)) for pool in drawn]
         # Counting every pool as the largest one ensures that no combination of pools exceeds `max_tokens_per_batch`.
         max_inputs = max(map(len, lengths), default=0)
         examples = [PoolExample(pool, max_inputs * max(ids)) for pool, ids in zip(drawn, lengths, strict=True)]
-        batches = shuffled_batches(
-            [example.length for example in examples], settings.batch_size, settings.max_tokens_per_batch, rng
-        )
-        return [[examples[int(index)] for index in batch] for batch in batches]
+        return batched(examples, settings, rng)
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[PoolExample], device: torch.device
@@ -73,20 +60,18 @@ class PoolCurriculum:
         inputs = [encoded for example in examples for encoded in self._inputs(example.labels)]
         labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
         sizes = [len(example.labels.labels) for example in examples]
-        loss = self._loss.of_pools(sizes, with_none=True) if self._with_none else self._loss.of_pools(sizes)
-        batch = make_batch(inputs, self._layout, device)
+        with_none = any(not pool.labels.any() for pool in self.pools)
+        loss = self.loss.of_pools(sizes, with_none=True) if with_none else self.loss.of_pools(sizes)
+        batch = make_batch(inputs, self.layout, device)
         losses_P = forward("answer", batch, labels_B=to_device(torch.from_numpy(labels), device), loss=loss)
         return "answer_plain", losses_P.sum()
 
     def _inputs(self, labels: PairLabels) -> list[Encoded]:
-        tokens = self._store.pool(labels.row)
-        return self._layout.inputs(tokens.context, None, [tokens.candidates[int(index)] for index in labels.candidates])
+        return self.layout.inputs(*self._texts(labels))
 
-    def _input_lengths(self, labels: PairLabels) -> list[int]:
-        tokens = self._store.pool(labels.row)
-        return self._layout.input_lengths(
-            tokens.context, None, [tokens.candidates[int(index)] for index in labels.candidates]
-        )
+    def _texts(self, labels: PairLabels) -> tuple[list[Ids], None, list[Ids]]:
+        tokens = self.store.pool(labels.row)
+        return tokens.context, None, [tokens.candidates[int(index)] for index in labels.candidates]
 
 
 def _shuffled(labels: PairLabels, rng: np.random.Generator) -> PairLabels:

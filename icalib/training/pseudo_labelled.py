@@ -18,8 +18,7 @@ from icalib.training.examples import PairLabels
 def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
     """Return the labels of the pools in a round's pseudo-label shards.
 
-    A pair with intents is trained on in both views, a pair without in the plain view only. The predicted intents of a
-    context are targets if at least one of its kept pairs has intents.
+    Pairs with intents are trained on in both views; a context's intents are targets if one of its kept pairs has any.
     """
     by_id = {str(name): row for row, name in enumerate(store.column("pool_id"))}
     pools: list[PairLabels] = []
@@ -58,10 +57,9 @@ def _intents_path(shard: Path) -> Path:
 
 
 def pseudo_label_digest(folder: Path) -> str:
-    """Return the digest of what training reads from a round's pseudo-label shards.
+    """Return the digest of what training reads from a round's shards: pairs, labels, views and intents that are used.
 
-    Rules that select the same pairs with the same labels, views and intents have the same digest. Values such as gains
-    are left out, and so are the intents of pools without a kept pair in the intent view.
+    Rules that select the same have the same digest; values such as gains are left out.
     """
     return content_digest([_training_content(path) for path in sorted(folder.glob("pseudo-*.parquet"))])
 

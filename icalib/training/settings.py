@@ -61,11 +61,7 @@ class TrainingSettings(Settings):
     """Number of updates between checkpoints to resume from; no effect on the result."""
 
     def progress_factor(self, progress: float, stalled_epochs: int = 0, updates: int = 0) -> float:
-        """Return the factor of the learning rate.
-
-        Args:
-            stalled_epochs: number of epochs without a better training loss, for `plateau`.
-        """
+        """Return the factor of the learning rate; `stalled_epochs` had no better training loss (for `plateau`)."""
         if progress < self.warmup_fraction:
             return progress / self.warmup_fraction
         if self.schedule == "linear":

@@ -1,8 +1,7 @@
 """Corpus readers; what a reader outside icalib needs can be imported from here."""
 
 from icalib.data.schema import AnsweredContext, Dialogue, Pool
-from icalib.data.sources.files import first_line, read_lines
-from icalib.data.sources.json_text import json_members
+from icalib.data.sources.files import first_line, json_members, read_lines
 from icalib.data.sources.messages import role_of
 from icalib.data.sources.records import Raw, Reader, Source, build, parse_json, records_in
 

@@ -1,22 +1,20 @@
-"""Text files of a source: plain or gzipped lines, and what a file's name says."""
+"""Text files of a source, plain or gzipped: lines, the members of a JSON document, and what a file's name says."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from icalib.core.errors import DataError, SettingError
+from icalib.core.text import abbreviated
 from icalib.data.schema import Split
 from icalib.data.sources.records import SKIP_CURE, Raw
-
-LINE_LIMIT = 1 << 24
-"""Bytes that a line may have: far more than a dialogue needs, and far less than fills the memory."""
-_KEPT = 1 << 12  # bytes of a longer line, for messages
 
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
@@ -26,6 +24,9 @@ SPLIT_WORDS: dict[str, Split] = {
     "dev": "validation",
     "test": "test",
 }
+_SPACE = re.compile("[ \t\r\n\ufeff]*")
+_CLOSING = {"{": "}", "[": "]"}
+_DECODER = json.JSONDecoder()
 
 
 @contextmanager
@@ -49,24 +50,16 @@ def read_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
 def all_lines(path: Path, cure: str = SKIP_CURE) -> Iterator[Raw]:
     """Yield the lines of a plain or gzipped text file with their numbers, blank ones too.
 
-    Bytes that aren't UTF-8 become lone surrogates, and a line of more than LINE_LIMIT bytes is yielded as its beginning
-    with a `problem`, so that one record that is not valid doesn't stop the file.
+    Bytes that aren't UTF-8 become lone surrogates, so that one record that is not valid doesn't stop the file.
     """
-    number = 0
     with open_bytes(path) as file:
-        while line := file.readline(LINE_LIMIT + 1):
-            number += 1
-            too_long = len(line) > LINE_LIMIT and not line.endswith(b"\n")
-            text = line[: _KEPT if too_long else None].decode("utf-8", "surrogateescape").rstrip("\r\n")
-            text = text.removeprefix("\ufeff") if number == 1 else text
-            problem = f"a line of more than {LINE_LIMIT >> 20} MiB" if too_long else ""
-            yield Raw(path, number, text, cure=cure, problem=problem)
-            while too_long and line and not line.endswith(b"\n"):
-                line = file.readline(LINE_LIMIT)
+        for number, line in enumerate(file, 1):
+            text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+            yield Raw(path, number, text.removeprefix("\ufeff") if number == 1 else text, cure=cure)
 
 
 def first_line(path: Path) -> str:
-    """Return the first line of a file that isn't blank, or the beginning of one of more than LINE_LIMIT bytes."""
+    """Return the first line of a file that isn't blank."""
     for raw in read_lines(path):
         return raw.text
     raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
@@ -78,12 +71,7 @@ def plain_name(path: Path) -> str:
 
 
 def split_in_name(path: Path) -> Split | None:
-    """Return the split that is a word of its own in a file's name.
-
-    Example:
-        >>> split_in_name(Path("merged_dev_intents.json"))
-        'validation'
-    """
+    """Return the split that is a word of its own in a file's name, e.g. validation of `merged_dev_intents.json`."""
     words = re.split(r"[^a-z]+", plain_name(path))
     return next((split for word, split in SPLIT_WORDS.items() if word in words), None)
 
@@ -99,9 +87,8 @@ def required_split(path: Path) -> Split:
 
 
 def files_in(path: Path, *suffixes: str) -> tuple[Path, ...]:
-    """Return a file itself, or a folder's files of the first of these kinds that it has; there may be none.
-
-    Where some of their names have a split, the others are left out.
+    """Return a file itself, or a folder's files of the first of these kinds that it has, maybe none; only those with a
+    split in their names where some have one.
     """
     if path.is_file():
         return (path,)
@@ -121,3 +108,76 @@ def required_files(path: Path, *suffixes: str) -> tuple[Path, ...]:
         "Name the folder that holds the files, or one file.",
         path=path,
     )
+
+
+def json_members(path: Path) -> Iterator[Raw]:
+    """Yield the members of a file that is one big JSON object; `Raw.value` is (key, value)."""
+    text = _JsonText(path)
+    for key in text.each("{"):
+        line, member, value = text.value()
+        yield Raw(path, line, member, (key, value))
+
+
+def json_items(path: Path) -> Iterator[Raw]:
+    """Yield the items of a file that is one big JSON array; `Raw.number` is their index, from 1."""
+    text = _JsonText(path)
+    for number, _ in enumerate(text.each("["), 1):
+        line, item, value = text.value()
+        yield Raw(path, line, item, value, number=number)
+
+
+class _JsonText:
+    """A file's text, and a position in it with its line."""
+
+    def __init__(self, path: Path) -> None:
+        with open_bytes(path) as file:
+            self._text = file.read().decode("utf-8", "surrogateescape")
+        self._path, self._at, self._line = path, 0, 1
+
+    def each(self, opening: str) -> Iterator[str]:
+        """Walk over an object or array: yield each member's key (empty in an array); the caller takes its value."""
+        self._expect(opening)
+        while self._next_mark() != _CLOSING[opening]:
+            key = ""
+            if opening == "{":
+                _, _, key = self.value()
+                self._expect(":")
+            yield str(key)
+            if self._next_mark() != _CLOSING[opening]:
+                self._expect(",")
+        self._expect(_CLOSING[opening])
+
+    def value(self) -> tuple[int, str, Any]:
+        """Take one whole JSON value; return the line where it begins, its text and itself."""
+        self._next_mark()
+        try:
+            value, end = _DECODER.raw_decode(self._text, self._at)
+        except json.JSONDecodeError as error:
+            raise self._broken(error.msg, self._text.count("\n", self._at, error.pos)) from None
+        except (ValueError, RecursionError) as error:
+            raise self._broken(str(error)) from None
+        line = self._line
+        return line, self._take(end), value
+
+    def _next_mark(self) -> str:
+        """Skip white space and return the next character, empty at the end."""
+        space = _SPACE.match(self._text, self._at)
+        self._take(space.end() if space else self._at)
+        return self._text[self._at : self._at + 1]
+
+    def _expect(self, mark: str) -> None:
+        if (found := self._next_mark()) != mark:
+            raise self._broken(f'found {abbreviated(found) if found else "the end of the file"} instead of "{mark}"')
+        self._take(self._at + 1)
+
+    def _take(self, end: int) -> str:
+        """Move on to a position and return the text before it."""
+        taken = self._text[self._at : end]
+        self._at = end
+        self._line += taken.count("\n")
+        return taken
+
+    def _broken(self, found: str, lines: int = 0) -> DataError:
+        """Return the error for broken JSON, which can't be skipped: where the next member begins is unknown."""
+        cure = "Fix the file or get it again (--skip-bad cannot skip this)."
+        return DataError(f"broken JSON: {found}", cure, path=self._path, line=self._line + lines)

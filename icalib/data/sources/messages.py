@@ -54,9 +54,8 @@ DEFAULT_SPEAKERS: Mapping[str, Role] = {
 
 
 def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Role:
-    """Return what a speaker is, by the names that the user has given (`*`: all others) and those that are usual.
-
-    A name that is neither given nor known, found in `field` of a record, is a DataError.
+    """Return what a speaker is, by the names that the user has given (`*`: all others) and those that are usual; a
+    DataError names any other, found in `field` of a record.
     """
     name = str(speaker).strip().lower() if isinstance(speaker, str | int | bool) else ""
     ours: dict[str, Role] = {key.strip().lower(): role for key, role in given.items()}

@@ -41,13 +41,13 @@ from icalib.data.sources.files import (
     all_lines,
     files_in,
     first_line,
+    json_members,
     plain_name,
     read_lines,
     required_files,
     required_split,
     split_in_name,
 )
-from icalib.data.sources.json_text import json_members
 from icalib.data.sources.records import Raw, Reader, Source, alternating, build, joined, pool_from, records_in, spaced
 from icalib.data.sources.rows import read_rows, row_of
 from icalib.data.splits import text_key
@@ -62,10 +62,8 @@ _ICAST_FILES = ("context.tsv", "answer.tsv", "negative_sampling.tsv")
 
 
 def _open_msdialog(path: Path) -> Source:
-    """Open one file, or a folder of JSON files.
-
-    The dialogues of MSDialog-Intent are among those of MSDialog-Complete, where they have no intents; they are read
-    once, with their intents.
+    """Open one file, or a folder of JSON files. Dialogues of MSDialog-Complete that are also in MSDialog-Intent are
+    read once, with their intents.
     """
     files = tuple(sorted(required_files(path, ".json"), key=lambda file: not _has_intents(file)))
     with_intents: set[int] = set()
@@ -283,9 +281,8 @@ def _icast_lines(folder: Path) -> Iterator[Raw]:
                 path=files[row.index(None)],
                 line=number,
             )
-        problem = next((f"{line.problem} in {line.path.name}" for line in row if line.problem), "")
         texts = [line.text for line in row]
-        yield Raw(files[0], number, "\n".join(texts), texts, problem=problem)
+        yield Raw(files[0], number, "\n".join(texts), texts)
 
 
 def _icast_pool(raw: Raw) -> Pool:

@@ -43,14 +43,9 @@ _CURE = (
 def open_source(path: str | Path, format: str | None = None, options: Mapping[str, Any] = NO_OPTIONS) -> Source:
     """Open a file or folder of dialogues or pools, plain or gzipped.
 
-    Args:
-        path: what to read.
-        format: a reader's name or import path; None detects it from name and content.
-        options: `speakers` and `columns` as in `PrepareSettings`; a reader is given those that it takes.
-
-    Raises:
-        SettingError: no such reader, or a format that cannot be detected.
-        DataError: no such path, an empty file, a file that cannot be read.
+    `format` is a reader's name or import path; None detects it. `options` are `speakers` and `columns` of
+    `PrepareSettings`. A SettingError says that there is no such reader or the format can't be detected, a DataError
+    that nothing can be read.
     """
     path = Path(path)
     if format:

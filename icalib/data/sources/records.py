@@ -109,10 +109,7 @@ def refuse_bad_bytes(raw: Raw) -> None:
 
 
 def build(model: type[Model], value: Any, raw: Raw, names: Mapping[str, str] | None = None) -> Model:
-    """Validate the fields of a record.
-
-    `names` has the source's own name of each of our fields that it calls otherwise, for the message.
-    """
+    """Validate the fields of a record; `names` has the source's own names of our fields, for the message."""
     if not isinstance(value, dict):
         raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")
     try:
@@ -191,11 +188,8 @@ def records_in(
 ) -> Callable[[OnReject | None], Iterator[M]]:
     """Return the `dialogues`, `pools` or `answers` of a source.
 
-    Args:
-        files: what is read, in order.
-        read: yields the raw records of one file, e.g. `read_lines`.
-        parse: makes our record of a raw one, or None where it holds none; raises DataError if it is not valid.
-        unique_field: the id that no two records may share: `dialog_id`, or `pool_id` of pools.
+    `read` yields the raw records of a file; `parse` makes our record of one, None to leave it out, or raises DataError.
+    No two records may share `unique_field`: `dialog_id`, or `pool_id` of pools.
     """
     return lambda on_reject: accepted(chain.from_iterable(map(read, files)), unique(parse, unique_field), on_reject)
 

@@ -1,7 +1,4 @@
-"""Rows of any file: JSONL, a JSON array, CSV, TSV, Parquet, and folders of them.
-
-The kind of a file is detected by its content. A row is a dictionary, from the record's or the column's names to values.
-"""
+"""Rows of any file, detected by its content: JSONL, a JSON array, CSV, TSV, Parquet, and folders of them."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ from icalib.data.sources.files import (
     SPLIT_WORDS,
     files_in,
     first_line,
+    json_items,
     open_bytes,
     plain_name,
     read_lines,
     required_files,
     split_in_name,
 )
-from icalib.data.sources.json_text import json_items
 from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
 
 Kind = Literal["lines", "json", "csv", "parquet"]
@@ -88,8 +85,6 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
 
     def lines() -> Iterator[str]:
         for raw in read_lines(path):
-            if raw.problem:
-                raise raw.error(f"found {raw.problem}", cure)
             taken.append(raw)
             yield raw.text + "\n"
 
@@ -161,10 +156,6 @@ def guessed_columns(
 
     Of the `common` names the most telling come first; case, spaces and signs don't count. The user's choice is `given`,
     an empty name of which means none.
-
-    Example:
-        >>> guessed_columns(["Ticket ID", "Body"], {"id": ("ticketid",), "text": ("text", "body")})
-        {'id': 'Ticket ID', 'text': 'Body'}
     """
     if odd := [column for column in given if column not in common]:
         raise SettingError(
@@ -184,9 +175,8 @@ def guessed_columns(
 def check_columns(
     path: Path, names: list[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
 ) -> str:
-    """Return the line that shows the user which columns are read.
-
-    A SettingError says that the choice lacks a required one, or names one that the table doesn't have.
+    """Return the line that shows which columns are read; SettingError where the choice lacks a required or names an
+    unknown one.
     """
     missing = [column for column in required if column not in found]
     unknown = [name for name in given.values() if name and name not in names]

@@ -151,12 +151,7 @@ def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mappi
 
 
 def parsed_time(value: Any) -> float | None:
-    """Return a time as a number: of a number (also as text) or of ISO 8601; None for any other.
-
-    Example:
-        >>> parsed_time("2026-01-31 09:05:00Z") - parsed_time("2026-01-31T09:04:00+00:00")
-        60.0
-    """
+    """Return a time as a number: of a number (also as text) or of ISO 8601; None for any other."""
     text = str(value).strip()
     with suppress(ValueError):
         number = float(text)

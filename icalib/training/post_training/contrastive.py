@@ -13,10 +13,11 @@ from torch import Tensor
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout
 from icalib.models.ranker import make_batch
+from icalib.training.examples import batched
 from icalib.training.in_batch import in_batch_losses
 from icalib.training.post_training.curriculum import Outcome
 from icalib.training.post_training.responses import Corpus, Responses, Targets
-from icalib.training.post_training.task import AbstractPostTraining, batched
+from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _TASK = "contrastive"
@@ -31,14 +32,10 @@ class _Example(NamedTuple):
 class Contrastive(AbstractPostTraining):
     """In-batch negatives: a softmax over the targets of a batch for every context (Henderson et al. 2017).
 
-    The bi-encoder's cosine of a context and its own target competes with those of all other targets of the batch, on
-    all workers; equal texts do not compete. With several workers or `gradient_accumulation` above 1, gradients are
-    cached (Gao et al. 2021): the loss is that of the whole batch, and memory holds one part of it.
-
-    The trained bi-encoder starts the parts similarity, intent (whose vectors it gives) and the cross-encoder.
-
-    Raises:
-        SettingError: the dialogues contain no two different targets.
+    The cosine of a context and its own target competes with those of all other, different targets of the batch.
+    Gradients are cached (Gao et al. 2021), so the loss is that of the whole batch on all workers and memory holds one
+    part of it. The bi-encoder starts the parts similarity, intent (whose vectors it gives) and the cross-encoder. A
+    SettingError says that the dialogues contain no two different targets.
     """
 
     class Config(AbstractPostTraining.Config):

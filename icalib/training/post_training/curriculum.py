@@ -1,4 +1,4 @@
-"""Curriculum and held-out metrics of a post-training task."""
+"""Curriculum, masked tokens and held-out metrics of a post-training task."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Layout, TokenStore
+from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
@@ -18,9 +19,52 @@ from icalib.encoders.transfer import to_device
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch
-from icalib.training.post_training.masked_tokens import Vocabulary, mask_tokens
+from icalib.training.loop import Curriculum
 from icalib.training.post_training.task import WindowTask
 from icalib.training.settings import TrainingSettings
+
+
+class Vocabulary(NamedTuple):
+    """Replacements of masked tokens: the id of [MASK], or a random id below `size`."""
+
+    mask_token: int
+    size: int
+
+
+class MaskedInputs(NamedTuple):
+    """Inputs with masked tokens, the (input, position) of each of them, and its original id."""
+
+    encoded: list[Encoded]
+    positions_N2: npt.NDArray[np.int64]
+    tokens_N: npt.NDArray[np.int64]
+
+
+def mask_tokens(
+    encoded: Sequence[Encoded], fraction: float, layout: Layout, vocabulary: Vocabulary, rng: np.random.Generator
+) -> MaskedInputs:
+    """Choose a fraction of each input's tokens, at least one and no special ones, and mask them (Devlin et al. 2019,
+    §3.1): 80 % become [MASK], 10 % a random token, and 10 % stay unchanged.
+    """
+    special = [layout.cls, layout.separator]
+    masked: list[Encoded] = []
+    positions: list[tuple[int, int]] = []
+    tokens: list[int] = []
+    for row, (ids, start) in enumerate(encoded):
+        eligible = np.flatnonzero(~np.isin(ids, special))
+        chosen = np.sort(rng.choice(eligible, max(1, round(len(eligible) * fraction)), False))
+        tokens += ids[chosen].tolist()
+        positions += [(row, int(position)) for position in chosen]
+        masked.append((_replaced(ids, chosen, vocabulary, rng), start))
+    return MaskedInputs(masked, np.array(positions, np.int64), np.array(tokens, np.int64))
+
+
+def _replaced(ids: Ids, chosen: npt.NDArray[np.int64], vocabulary: Vocabulary, rng: np.random.Generator) -> Ids:
+    replaced = ids.copy()
+    draws = rng.random(len(chosen))
+    replaced[chosen[draws < 0.8]] = vocabulary.mask_token
+    other = chosen[(draws >= 0.8) & (draws < 0.9)]
+    replaced[other] = rng.integers(vocabulary.size, size=len(other))
+    return replaced
 
 
 class Outcome(NamedTuple):
@@ -41,10 +85,7 @@ class PostTrainingCurriculum:
         return self._task.batches(epoch)
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
-        """Return the summed task loss plus the masked-token loss.
-
-        The masked-token loss is the mean over masked tokens, times the number of examples.
-        """
+        """Return the summed task loss plus that of masked tokens, their mean times the number of examples."""
         task, classified, tokens = self.outcomes(forward, examples, device)
         if tokens is None:
             return task, classified.losses.sum()
@@ -54,9 +95,8 @@ class PostTrainingCurriculum:
     def outcomes(
         self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device
     ) -> tuple[str, Outcome, Outcome | None]:
-        """Return the task of a batch, the outcomes of its examples, and those of masked tokens if any are masked.
-
-        Masked tokens are drawn from torch's generator, which the loop seeds for every update.
+        """Return the task of a batch, the outcomes of its examples, and those of masked tokens if any are masked, which
+        are drawn from torch's generator: the loop seeds it for every update.
         """
         task, head, encoded, classes = self._task.collate(examples)
         classes_B = to_device(torch.tensor(classes), device)
@@ -90,12 +130,8 @@ def post_training_curriculum(
     return PostTrainingCurriculum(task, settings, ranker.layout, vocabulary)
 
 
-class Judged(Protocol):
+class Judged(Curriculum, Protocol):
     """A curriculum whose examples are right or wrong."""
-
-    def batches(self, epoch: int) -> Sequence[Sequence[Any]]:
-        """Return all batches of an epoch."""
-        ...
 
     def outcomes(
         self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device

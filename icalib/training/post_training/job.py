@@ -27,10 +27,7 @@ from icalib.training.settings import TrainingSettings
 
 
 class PostTrainJob(TrainingJob):
-    """Post-trains a ranker.
-
-    Runs with the same encoder reuse the result for all labelled fractions, seeds and methods.
-    """
+    """Post-trains a ranker, once for all labelled fractions, seeds and methods with the same encoder."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers
 
@@ -88,10 +85,7 @@ class DialogueJob(TrainingJob):
 
 
 class ContrastiveJob(DialogueJob):
-    """Post-trains a bi-encoder.
-
-    Runs with the same backbone reuse the result for all labelled fractions, seeds and methods.
-    """
+    """Post-trains a bi-encoder, once for all labelled fractions, seeds and methods with the same backbone."""
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget

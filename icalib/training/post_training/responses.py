@@ -44,13 +44,8 @@ class Responses:
 
     Targets are utterances within the contexts of pools (`windows`), also those of logs (`logs`), or also the right
     candidates of training pools, labelled or not (`replies`). Pairs with the same target after the same utterance are
-    used once, with the longest context.
-
-    Args:
-        context_turns: maximum number of utterances in a context, the last ones.
-
-    Raises:
-        SettingError: there are no two pairs with different targets.
+    used once, with the longest context, of at most `context_turns` utterances. A SettingError says that there are no
+    two different targets.
     """
 
     def __init__(self, corpus: Corpus, targets: Targets, context_turns: int) -> None:

@@ -1,19 +1,16 @@
-"""Base of post-training tasks: classification of windows of dialogues.
+"""Base of post-training tasks: classification of windows of dialogues, whose targets are in the dialogues themselves.
 
-The targets come from the dialogues themselves, labelled or not, so no labels are needed; no answer of an unlabelled
-pool is ever a target (see `Windows`).
+No answer of an unlabelled pool is ever a target (see `Windows`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from icalib.core.component import Component, ComponentConfig
-from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Encoded
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
@@ -45,10 +42,8 @@ class AbstractPostTraining(Component):
 
 
 class WindowTask(AbstractPostTraining):
-    """A self-supervised task: batches of examples from windows of dialogues, and their classes.
-
-    Raises:
-        SettingError: the contexts contain no windows.
+    """A self-supervised task: batches of examples from windows of dialogues, and their classes; a SettingError where
+    the contexts contain no windows.
     """
 
     class Config(AbstractPostTraining.Config):
@@ -69,20 +64,3 @@ class WindowTask(AbstractPostTraining):
     def collate(self, examples: Sequence[Any]) -> TaskBatch:
         """Collate the examples of one batch into inputs and classes."""
         raise NotImplementedError
-
-
-class _Sized(Protocol):
-    """An example with an approximate number of tokens."""
-
-    @property
-    def length(self) -> int: ...
-
-
-E = TypeVar("E", bound=_Sized)
-
-
-def batched(examples: Sequence[E], training: TrainingSettings, rng: np.random.Generator) -> list[list[E]]:
-    """Group examples of similar length into batches, in random order."""
-    lengths = [example.length for example in examples]
-    batches = shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng)
-    return [[examples[int(index)] for index in batch] for batch in batches]

@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
-from icalib.training.post_training.task import TaskBatch, WindowTask, batched
+from icalib.training.examples import batched
+from icalib.training.post_training.task import TaskBatch, WindowTask
 from icalib.training.post_training.windows import Window, Windows
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
@@ -30,16 +31,12 @@ class _Example(NamedTuple):
 
 @final
 class UtteranceOrder(WindowTask):
-    """GRN's post-training (Liu Y. et al. 2021) on training dialogues, labelled or not.
+    """GRN's post-training (Liu Y. et al. 2021) on training dialogues, labelled or not: the sum of two losses.
 
-    The loss is the sum of two tasks.
-    NUP (next-utterance prediction) classifies whether an utterance is the next one: the true one or one of another
-    dialogue, 1:1. UOP (utterance-order prediction) classifies whether the utterances of a window are in their original
-    order: the original or a uniformly drawn permutation with a different text, 1:1. Each task has a linear head with
-    two classes on [CLS]; both heads are dropped afterwards.
-
-    Only the abstract of the paper was available. The following details are our choice: windows are taken from the
-    contexts of pools, the order includes the next utterance, and each batch has examples of one task.
+    NUP classifies whether an utterance is the next one: the true one or one of another dialogue, 1:1. UOP classifies
+    whether a window's utterances are in order: the original or a permutation with a different text, 1:1. Each has a
+    linear head on [CLS], dropped afterwards. Only the paper's abstract was available: windows from the contexts of
+    pools, the next utterance as part of the order, and batches of one task are our choice.
     """
 
     class Config(WindowTask.Config):

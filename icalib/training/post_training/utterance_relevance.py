@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
-from icalib.training.post_training.task import TaskBatch, WindowTask, batched
+from icalib.training.examples import batched
+from icalib.training.post_training.task import TaskBatch, WindowTask
 from icalib.training.post_training.windows import MAX_DRAWS, Window, Windows
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
@@ -33,16 +34,11 @@ class _Example(NamedTuple):
 class UtteranceRelevance(WindowTask):
     """Fine-grained post-training of BERT_FP (Han et al. 2021, §3.2), on training dialogues, labelled or not.
 
-    A window has three utterances and a fourth, which is the true next one (¼), another utterance of the same dialogue
-    (¼) or an utterance of another dialogue (½). A linear head on [CLS] predicts which of the three, with 15 % of the
-    tokens
-    masked: L = L_URC + L_MLM. The head and the masked-token head are dropped afterwards; the answer head is newly
-    initialised.
-
-    Differences from the authors' code: utterances are separated by the encoder's separator (`encoder.turn_separators`)
-    instead of a new token; the head reads the state of [CLS] without BERT's pooler; the fourth utterance is never a
-    candidate of a pool of its window's dialogue, so that no answer of an unlabelled pool is used; and a dialogue
-    consists of the contexts of its pools.
+    A window has three utterances and a fourth: the true next one (¼), another of the same dialogue (¼) or one of
+    another dialogue (½). A linear head on [CLS] predicts which, with masked tokens: L = L_URC + L_MLM; both heads are
+    dropped. Unlike the authors' code, utterances are separated by the encoder's separator, [CLS] has no pooler, the
+    fourth utterance is never a candidate of a pool of its dialogue, and a dialogue consists of the contexts of its
+    pools.
     """
 
     class Config(WindowTask.Config):

@@ -22,18 +22,11 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """Distinct windows of the pools' contexts.
+    """Distinct windows of the contexts of pools in `rows`, labelled or not.
 
-    No target is a candidate of a pool (see `are_candidates`). Therefore no answer of an unlabelled pool is ever a
-    target, and the same post-trained model can be used for every labelled fraction.
-
-    Args:
-        rows: pools whose contexts are used, labelled or not.
-        width: number of utterances in a window's context. Shorter dialogues give one window, with all utterances that
-            they have. None uses all utterances before the target.
-
-    Raises:
-        SettingError: the contexts contain no two windows with different targets.
+    No target is a candidate of a pool (see `are_candidates`), so that the same post-trained model can be used for every
+    labelled fraction. A context has `width` utterances (shorter dialogues give one window with all they have); None:
+    all before the target. A SettingError says that there are no two windows with different targets.
     """
 
     def __init__(self, store: TokenStore, rows: Sequence[int], width: int | None = None) -> None:

@@ -16,7 +16,6 @@ from typing_extensions import override
 from icalib.core.component import Settings
 from icalib.core.job import Artifact
 from icalib.core.seeding import child_seed
-from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Ids, TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
@@ -27,6 +26,7 @@ from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
 from icalib.models.model import Model
+from icalib.training.examples import batched
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
@@ -87,6 +87,11 @@ class LabelledText(NamedTuple):
     ids: Ids
     intents: tuple[int, ...]
 
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.ids)
+
 
 class Texts(NamedTuple):
     """N padded texts, the mask of their words, and their intents."""
@@ -137,11 +142,8 @@ class IntentCurriculum:
 
     def batches(self, epoch: int) -> list[list[LabelledText]]:
         """Return all batches of an epoch."""
-        training = self._settings.training
         rng = np.random.default_rng(child_seed(self._settings.seed, "utterances", epoch))
-        lengths = [len(text.ids) for text in self._texts]
-        batches = shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng)
-        return [[self._texts[int(index)] for index in batch] for batch in batches]
+        return batched(self._texts, self._settings.training, rng)
 
     def losses(
         self, forward: Callable[..., Tensor], examples: Sequence[LabelledText], device: torch.device
@@ -160,9 +162,8 @@ class IntentValidation:
         self._max_tokens = job.loop_settings.max_tokens_per_batch
 
     def __call__(self, model: IntentLearner, rank: int, world_size: int) -> npt.NDArray[np.float64]:
-        """Return sums over every world-size-th utterance.
-
-        They are the cross-entropy, its number of terms, and the numbers of true positive, predicted and gold intents.
+        """Return the sums of cross-entropy, its terms, and the true positive, predicted and gold intents of every
+        world-size-th utterance.
         """
         texts = self._texts[rank::world_size]
         sums = np.zeros(5)
@@ -197,10 +198,7 @@ def padded(texts: Sequence[LabelledText], num_intents: int, device: torch.device
 
 
 def labelled_utterances(tokens: Path, split: Split, selection: Selection) -> list[LabelledText]:
-    """Return the distinct utterances with intents in the contexts of a split's pools.
-
-    In the training split, only labelled pools are used.
-    """
+    """Return the distinct utterances with intents in the contexts of a split's (in training, labelled) pools."""
     store = TokenStore(tokens)
     rows = selection.rows(split, "labelled" if split == "train" else "all", store.column("label_order"))
     found: dict[tuple[bytes, tuple[int, ...]], LabelledText] = {}

@@ -109,11 +109,7 @@ class SkipGram(Model):
 
 
 class SkipGramCurriculum:
-    """Batches of texts, from which each update draws pairs of neighbouring words.
-
-    Raises:
-        SettingError: no text has two words.
-    """
+    """Batches of texts, from which each update draws pairs of neighbouring words; SettingError if no text has two."""
 
     def __init__(self, texts: Sequence[Ids], settings: WordVectors, vocabulary: int) -> None:
         self._texts, self._settings = [text for text in texts if len(text) > 1], settings
@@ -137,9 +133,8 @@ class SkipGramCurriculum:
     def losses(
         self, forward: Callable[..., Tensor], examples: Sequence[int], device: torch.device
     ) -> tuple[str, Tensor]:
-        """Return the mean loss of the pairs, times the number of texts.
-
-        Random draws use torch's generator, which the loop seeds.
+        """Return the mean loss of the pairs, times the number of texts; draws use torch's generator, seeded by the
+        loop.
         """
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         words, neighbours = self._pairs([self._texts[index] for index in examples], rng)

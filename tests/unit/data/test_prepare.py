@@ -176,15 +176,17 @@ def test_files_of_a_killed_process_are_removed_by_the_next_prepare(tmp_path: Pat
     assert {path.name for path in out.iterdir()} == {"pools.json", *(f"{split}.parquet" for split in SPLITS)}
 
 
-def test_a_folder_that_a_running_process_uses_is_refused(tmp_path: Path) -> None:
+def test_two_processes_may_prepare_the_same_folder(tmp_path: Path) -> None:
     source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
+    done: list[str] = []
 
     def prepare_again(*_: object) -> None:
-        with pytest.raises(SettingError, match="another `icalib prepare` is using"):
-            prepare(source, out, PrepareSettings(num_candidates=3))
+        if not done:
+            done.append(prepare(source, out, PrepareSettings(num_candidates=3)).digest)
 
-    prepare(source, out, PrepareSettings(num_candidates=3), progress=prepare_again)
-    assert read_pool_set(out).num_pools["train"] == 72
+    outer = prepare(source, out, PrepareSettings(num_candidates=3), progress=prepare_again)
+    assert done == [outer.digest] == [read_pool_set(out).digest]
+    assert {path.name for path in tmp_path.iterdir()} == {"d.jsonl", "pools"}
 
 
 def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_damaged_pools_are_refused_by_file(
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icalib.data.spill.BATCH_ROWS", 32)
+    monkeypatch.setattr("icalib.data.mining.BATCH_ROWS", 32)
     monkeypatch.setattr("icalib.data.pool_folder.ROW_GROUP", 32)
     monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 100)
 

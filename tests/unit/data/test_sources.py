@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from icalib.core.errors import DataError, SettingError
-from icalib.data.sources.files import LINE_LIMIT
-from icalib.data.sources.json_text import json_members
+from icalib.data.sources.files import json_members
 from icalib.data.sources.readers import open_source
 
 
@@ -74,8 +71,7 @@ def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
         open_source(tmp_path / "notes.txt", format="xml")
 
 
-def test_members_are_found_across_chunks_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icalib.data.sources.json_text.CHUNK", 3)
+def test_members_are_found_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "o.json"
     path.write_text('{\n"a": "ü€😀",\n\n"b": [1,\n 23],\n"c": 456\n}', encoding="utf-8")
     assert [(raw.line, raw.value) for raw in json_members(path)] == [
@@ -251,32 +247,3 @@ def test_ids_are_unique_on_one_line_and_across_files(tmp_path: Path) -> None:
         write_csv(tmp_path / name, ["Context", "Ground Truth Utterance", "Distractor_0"], ["hum", "restart", "hello"])
     with pytest.raises(DataError, match=r'pool_id "udc-test-2" was used before, on line 2 of .*test.csv'):
         list(open_source(tmp_path, "udc").pools(None))
-
-
-def test_an_endless_line_is_refused_without_being_held(tmp_path: Path) -> None:
-    lines = [json.dumps(record("a")).encode(), b'{"dialog_id": "' + b"x" * (4 * LINE_LIMIT) + b'"}']
-    path = tmp_path / "d.jsonl.gz"
-    path.write_bytes(gzip.compress(b"\n".join([*lines, json.dumps(record("b")).encode()]), compresslevel=1))
-    del lines
-    rejected: list[tuple[DataError, str]] = []
-    tracemalloc.start()
-    kept = list(open_source(path, "jsonl").dialogues(lambda error, raw: rejected.append((error, raw))))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [one.dialog_id for one in kept] == ["a", "b"]
-    ((error, raw),) = rejected
-    assert (error.path, error.line) == (str(path), 2)
-    assert "a line of more than 16 MiB" in str(error)
-    assert len(raw) < 10_000
-    assert peak < 4 * LINE_LIMIT
-
-
-def test_an_endless_member_of_a_json_object_is_refused_without_being_held(tmp_path: Path) -> None:
-    path = tmp_path / "forum.json.gz"
-    path.write_bytes(gzip.compress(b'{"7": "' + b"x" * (8 * LINE_LIMIT) + b'"}', compresslevel=1))
-    tracemalloc.start()
-    with pytest.raises(DataError, match="in a member of more than 16 MiB"):
-        list(open_source(path, "msdialog").dialogues(None))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 7 * LINE_LIMIT

@@ -10,7 +10,7 @@ import pytest
 from helpers.damage import DAMAGES
 
 from icalib.core.errors import DamagedFileError, SettingError
-from icalib.encoders import embedded
+from icalib.encoders import backbone as embedded
 from icalib.encoders.backbone import EMBEDDED, backbone_digest, load_tokenizer
 
 

@@ -13,7 +13,7 @@ from icalib.encoders.sam import SAM, SimilarityFeatures
 from icalib.encoders.transformer import Batch
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
-from icalib.training.optimizer import parameter_groups
+from icalib.training.local_engine import parameter_groups
 from icalib.training.settings import TrainingSettings
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from icalib.encoders.text_cnn import WIDTHS, TextCNN
+from icalib.encoders.iart import WIDTHS, TextCNN
 
 
 @pytest.fixture

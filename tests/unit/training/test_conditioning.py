@@ -26,12 +26,12 @@ from icalib.scoring.cross import ScoringContext
 from icalib.training.answers import TrainJob
 from icalib.training.conditioning import Conditioning, choose_support
 from icalib.training.examples import Example, gold_labels
-from icalib.training.job import Training
+from icalib.training.job import Training, complete_posterior, run_here
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
-from icalib.training.pairs import AnswerCurriculum, PlainValidation
-from icalib.training.posterior import complete_posterior, run_here
+from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import PlainValidation
 from icalib.uncertainty.estimator import Posterior
 
 CPU = torch.device("cpu")
@@ -114,7 +114,7 @@ def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
     head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": "ema"})
     made = job_of(tokens, tiny_bert, head).prepare(CPU)
     settings = SETTINGS.model_copy(update={"batch_size": 1, "gradient_accumulation": accumulation})
-    made.curriculum._settings = settings  # type: ignore[attr-defined]
+    made.curriculum.settings = settings  # type: ignore[attr-defined]
     engine = LocalEngine(made.model, settings)
     engine.rank, engine.world_size = 1, 2
     train(made.model, engine, made.curriculum, settings, Silent(), seed=0, validation=None)

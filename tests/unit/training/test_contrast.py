@@ -156,7 +156,7 @@ def curriculum(
     given = (pools, store, ranker.layout, BinaryCrossEntropy.Config().build(), settings)
     if contrast is None:
         return AnswerCurriculum(*given, num_intents=0, seed=1)
-    return AugmentedCurriculum(*given, seed=1, contrast=contrast, generated=texts)
+    return AugmentedCurriculum(*given, num_intents=0, seed=1, contrast=contrast, generated=texts)
 
 
 @pytest.mark.parametrize("kind", [GreyHinge, PseudoPositives])

@@ -16,14 +16,14 @@ from icalib.training.examples import (
     Example,
     PairLabels,
     encode,
-    epoch_batches,
     gold_labels,
     pool_examples,
     sampled_negatives,
     target,
 )
-from icalib.training.pairs import AnswerCurriculum, PlainValidation
+from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import PlainValidation
 
 
 @pytest.fixture(scope="module")
@@ -154,10 +154,8 @@ def test_negatives_are_drawn_anew_each_epoch_and_are_the_same_in_both_views(stor
 
 def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) -> None:
     pools = [gold_labels(pool, with_intents=True) for pool in store.pools(range(20))]
-    batches = epoch_batches(
-        pools, store, layout, num_negatives=None, batch_size=64, max_tokens=600, rng=np.random.default_rng(0)
-    )
-    for batch in batches:
+    settings, loss = TrainingSettings(batch_size=64, max_tokens_per_batch=600), BinaryCrossEntropy.Config().build()
+    for batch in AnswerCurriculum(pools, store, layout, loss, settings, num_intents=7, seed=1).batches(0):
         longest = max(len(encode(example, store.pool(example.labels.row), layout)[0]) for example in batch)
         assert len(batch) * longest <= 600
 
@@ -177,7 +175,7 @@ def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
 def test_validation_figures_are_the_same_however_many_workers_share_the_pools(tokens: Path, tiny_bert: Path) -> None:
     ranker = tiny_ranker(tiny_bert)
     store, settings = TokenStore(tokens / "validation.arrow"), TrainingSettings(precision="fp32")
-    validation = PlainValidation(store, range(len(store)), ranker.layout, settings, torch.device("cpu"))
+    validation = PlainValidation(store, range(len(store)), settings, torch.device("cpu"))
     alone, *shared = (
         validation.metrics([validation(ranker, rank, number) for rank in range(number)])
         for number in (1, 3, len(store) + 1)

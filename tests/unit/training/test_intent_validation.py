@@ -10,9 +10,8 @@ from sklearn.metrics import f1_score
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker, make_batch
-from icalib.training.intent_validation import MACRO, MICRO, ValidationWithIntents
-from icalib.training.pairs import PlainValidation
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import MACRO, MICRO, PlainValidation, ValidationWithIntents
 
 CPU = torch.device("cpu")
 SETTINGS = TrainingSettings(precision="fp32")
@@ -34,8 +33,7 @@ def held_out(tokens: Path) -> TokenStore:
 
 def validation(store: TokenStore, ranker: Ranker) -> ValidationWithIntents:
     rows = list(range(len(store)))
-    answers = PlainValidation(store, rows, ranker.layout, SETTINGS, CPU)
-    return ValidationWithIntents(answers, store, rows, SETTINGS, CPU)
+    return ValidationWithIntents(PlainValidation(store, rows, SETTINGS, CPU))
 
 
 def test_f1_is_that_of_scikit_learn(held_out: TokenStore, ranker: Ranker) -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.training.answers import TrainJob
-from icalib.training.joint_pairs import JointAnswerCurriculum
 from icalib.training.loop import _update
+from icalib.training.pairs import JointAnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")

@@ -19,9 +19,8 @@ from icalib.data.encoding import TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.ranker import Ranker
 from icalib.training.examples import gold_labels
-from icalib.training.local_engine import LocalEngine
+from icalib.training.local_engine import LocalEngine, parameter_groups
 from icalib.training.loop import LoopState, stalled_epochs, train
-from icalib.training.optimizer import parameter_groups
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 

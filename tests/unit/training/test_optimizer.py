@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from icalib.models.model import Model
-from icalib.training.local_engine import LocalEngine
-from icalib.training.optimizer import make_optimizer
+from icalib.training.local_engine import LocalEngine, make_optimizer
 from icalib.training.settings import TrainingSettings
 
 

@@ -19,10 +19,9 @@ from icalib.metrics.calibration import nll
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import ScoringContext
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, GainRule
-from icalib.training import predictive_validation
-from icalib.training.intent_validation import MICRO
-from icalib.training.predictive_validation import PredictiveValidation
+from icalib.training import validation as validation_module
 from icalib.training.settings import TrainingSettings
+from icalib.training.validation import MICRO, PredictiveValidation
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 CPU = torch.device("cpu")
@@ -53,7 +52,7 @@ def validation(
 def test_metrics_are_the_same_however_many_workers_share_the_pools(
     held_out: TokenStore, ranker: Ranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictive_validation, "_POOLS_PER_SHARD", 5)
+    monkeypatch.setattr(validation_module, "_POOLS_PER_SHARD", 5)
     judge = validation(held_out, MCDropout.Config(), GainRule(gain_threshold=0.0))
     alone = judge.metrics([judge(ranker, 0, 1)])
     assert set(alone) == {"class/F1", "rank/R@1", "rank/MAP", "cal/ECE", "cal/NLL"}
@@ -65,7 +64,7 @@ def test_metrics_are_the_same_however_many_workers_share_the_pools(
 def test_the_judged_probabilities_are_means_over_passes_in_the_chosen_view(
     held_out: TokenStore, ranker: Ranker, gain_threshold: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictive_validation, "_POOLS_PER_SHARD", len(held_out))
+    monkeypatch.setattr(validation_module, "_POOLS_PER_SHARD", len(held_out))
     rule = None if gain_threshold is None else GainRule(gain_threshold=gain_threshold)
     judge = validation(held_out, PASSES, rule)
     measured = judge.metrics([judge(ranker, 0, 1)])["cal/NLL"]
@@ -84,7 +83,7 @@ def test_the_judged_probabilities_are_means_over_passes_in_the_chosen_view(
 
 
 def test_pools_are_drawn_by_the_seed(held_out: TokenStore, ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictive_validation, "MAX_POOLS", 6)
+    monkeypatch.setattr(validation_module, "MAX_POOLS", 6)
 
     def drawn(seed: int) -> set[int]:
         ((_, (scores, _)),) = validation(held_out, Deterministic.Config(), seed=seed)(ranker, 0, 1)

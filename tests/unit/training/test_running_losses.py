@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icalib.core.errors import IcalibError
-from icalib.training.running_losses import RunningLosses
+from icalib.training.loop import RunningLosses
 
 
 class Unreadable(torch.Tensor):

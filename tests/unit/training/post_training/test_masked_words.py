@@ -5,7 +5,7 @@ import pytest
 from helpers.tiny_models import BUDGET
 
 from icalib.data.encoding import Layout
-from icalib.training.post_training.masked_tokens import MaskedInputs, Vocabulary, mask_tokens
+from icalib.training.post_training.curriculum import MaskedInputs, Vocabulary, mask_tokens
 
 CLS, SEP, MASK = 2, 3, 4
 LAYOUT = Layout(CLS, SEP, 0, 1, 900, 128, BUDGET, turn_separators=True)
