@@ -147,7 +147,7 @@ def prepare_hint(table: Table, data: Path) -> str | None:
     return prepare_command(pool_set, PROTOCOLS[table.protocol], data)
 
 
-def run_row(one: TableRow, others: Sequence[Path], limit: int | None, active: Session) -> TableRow:
+def run_row(one: TableRow, others: Sequence[Path], template: RunTemplate, active: Session) -> TableRow:
     """Make the runs of a row and evaluate them on other pools; the first error ends the row, and is shown in it."""
     finished: list[RunFolder] = []
     what = ""
@@ -155,10 +155,10 @@ def run_row(one: TableRow, others: Sequence[Path], limit: int | None, active: Se
         for settings in one.settings:
             what = f"seed {settings.seed}"
             active.message(f"{one.row.label}: {settings.method}, {settings.labelled:.3g} labelled, {what}")
-            finished.append(active.run(settings))
+            finished.append(active.run(settings, fresh=template.fresh))
         for data, folder in product(others, finished):
             what = f"{folder.name} on {data.resolve().name}"
-            active.evaluate(folder, data, limit)
+            active.evaluate(folder, data, template.limit.get("test"))
     except IcalibError as error:
         active.message(f"{one.row.label} failed: {what}: {error}")
         return replace(one, runs=tuple(finished)).failed(f"{what}: {error}")

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from icalib.api.options import PlaceKeywords
 from icalib.cli.app import verb
-from icalib.cli.options import Executor, ExecutorOptions, Run, Runs, parsed_pairs, place_argument, place_option
+from icalib.cli.options import Executor, PlaceOptions, Run, parsed_pairs, place_argument, place_option
 from icalib.cli.output import say
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull
@@ -98,8 +97,7 @@ def export(
         typer.Option(min=1, help="Train a student on at most this many training pools, labelled ones first."),
     ] = None,
     license: Annotated[str, typer.Option(help="Licence of the model, for its card: e.g. apache-2.0.")] = "unknown",
-    runs: Runs = Path("runs"),
-    executor: ExecutorOptions,
+    place: PlaceOptions,
 ) -> None:
     """Write a finished run's ranker as a folder that other software loads, with a model card.
 
@@ -110,9 +108,15 @@ def export(
     from icalib.core.files import read_json
     from icalib.exports.texts import EXPORT_FILE
 
-    place: PlaceKeywords = {**executor.keywords(), "runs": runs}
     written = export_run(
-        run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **place
+        run,
+        out,
+        format=format,
+        calibration=calibration,
+        distil=distil,
+        limit=limit,
+        license=license,
+        **vars(place),
     )
     chosen = format or read_json(written / EXPORT_FILE)["format"]
     say(f"{location(written)}: {chosen}; README.md is its card")

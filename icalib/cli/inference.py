@@ -11,11 +11,10 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import (
-    ExecutorOptions,
     Json,
     OtherData,
+    PlaceOptions,
     Run,
-    Runs,
     TestLimit,
     place_argument,
     place_option,
@@ -49,8 +48,7 @@ def score(
     rows_per_file: Annotated[
         int, typer.Option(min=1, help="Rows of PAIRS that are scored into one file, the unit of work and of resuming.")
     ] = 20_000,
-    runs: Runs = Path("runs"),
-    executor: ExecutorOptions,
+    place: PlaceOptions,
 ) -> None:
     """Write a finished run's predictions for any pools: one row per pair, with probability and uncertainty.
 
@@ -65,9 +63,9 @@ def score(
     """
     starting(f"score {location(run)}")
     if pairs is not None and data is None:
-        _score_pairs(run, pairs, out, rows_per_file, executor.place(runs))
+        _score_pairs(run, pairs, out, rows_per_file, place.place())
     elif pairs is None and data is not None:
-        _score_pools(run, data, split, limit, out, executor.place(runs))
+        _score_pools(run, data, split, limit, out, place.place())
     else:
         raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
 
@@ -119,8 +117,7 @@ def evaluate(
     *,
     data: OtherData = None,
     limit: TestLimit = None,
-    runs: Runs = Path("runs"),
-    executor: ExecutorOptions,
+    place: PlaceOptions,
     as_json: Json = False,
 ) -> None:
     """Measure a finished run on the test split of other pools; without --data show its own metrics again.
@@ -143,7 +140,7 @@ def evaluate(
     else:
         (other,) = with_test_pools([data])
         starting(f"evaluate {location(run)}")
-        with session(executor.place(runs)) as active:
+        with session(place.place()) as active:
             result = active.evaluate(RunFolder(run), other, limit)
         print_shift(result, own)
     if as_json:
