@@ -10,12 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from icalib.core.run_tables import RoundSummary
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.selective import risk_coverage
-from icalib.reports.gain import bulk
 from icalib.reports.label_curve import METRICS, LabelCurve
 
 # Okabe and Ito's palette without black and yellow, which vanish on dark and light pages.
@@ -110,42 +108,6 @@ def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figur
 def _risk_at(scores: PoolScores) -> FloatArray:
     top = top_candidate(scores)
     return np.interp(_COVERAGE, *risk_coverage(top.prob, 1 - top.hit))
-
-
-def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> go.Figure:
-    """Density of the confidence gain Δ over scored pairs, one line per round, and the threshold λ.
-
-    Bins are uneven, so a line's height is the fraction of pairs per 0.001 nats, which is narrower than any bin: equal
-    areas are equal fractions, and none is above 1.
-    """
-    figure = go.Figure()
-    shown = [] if threshold is None else [threshold]
-    for index, summary in enumerate(summaries):
-        counts, edges = np.array(summary.gain_histogram_counts), np.array(summary.gain_histogram_edges)
-        density = counts / counts.sum() / (np.diff(edges) / 0.001)
-        figure.add_scatter(
-            x=edges,
-            y=np.append(density, density[-1]),
-            name=f"round {summary.round}",
-            mode="lines",
-            line=line_style(index, 2) | {"shape": "hv"},
-        )
-        bins = bulk(summary)
-        shown += [edges[bins.start], edges[bins.stop]]
-    if threshold is not None:
-        figure.add_vline(
-            x=threshold,
-            line={"color": NEUTRAL, "width": 1.5, "dash": "dash"},
-            annotation_text=f"λ = {threshold:g}",
-            annotation_position="top left" if threshold > (min(shown) + max(shown)) / 2 else "top right",
-        )
-    margin = 0.03 * (max(shown) - min(shown))
-    figure.update_xaxes(
-        title_text="confidence gain Δ, nats", zeroline=True, range=[min(shown) - margin, max(shown) + margin]
-    )
-    figure.update_yaxes(title_text="fraction of pairs per 0.001 nats", rangemode="tozero", tickformat=".0%")
-    figure.update_layout(height=360)
-    return figure
 
 
 def part_figure(recalls: Mapping[str, Mapping[str, float]]) -> go.Figure:

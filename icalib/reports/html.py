@@ -145,15 +145,12 @@ def _method_part(
 ) -> dict[str, Any]:
     """Return what is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
     run = runs[0]
-    summaries = run.round_summaries()
-    with_gain = [summary for summary in summaries if sum(summary.gain_histogram_counts)]
     return {
         "row": row,
         "intervals": {metric: _interval(runs, metric) for metric in columns},
         "shown_seed": row.results[0]["seed"],
         "reliability": figure_json(charts.reliability_figure(scores, index)),
-        "gain": figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
-        "summaries": summaries,
+        "summaries": run.round_summaries(),
         "settings": (run.path / "config.yaml").read_text(encoding="utf-8"),
         "runs": [_run_facts(member) for member in runs],
     }
@@ -162,16 +159,6 @@ def _method_part(
 def _interval(runs: Sequence[RunFolder], metric: str) -> str:
     interval = mean_interval(runs, metric)
     return "" if interval is None else f"{format_value(interval.low)}–{format_value(interval.high)}"
-
-
-def _gain_threshold(settings: Mapping[str, Any]) -> float | None:
-    """λ, wherever the method keeps it."""
-    for key, value in settings.items():
-        if key == "gain_threshold":
-            return value
-        if isinstance(value, Mapping) and (found := _gain_threshold(value)) is not None:
-            return found
-    return None
 
 
 def _run_facts(run: RunFolder) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from icalib.core.events import Event, Message, Progress, StageFinished, StageSta
 from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
 from icalib.reports.console import people_console
-from icalib.reports.stages import purpose
 
 _NARROW = 100
 """Below this width a bar is short, so that its numbers are not cut."""
@@ -116,14 +115,14 @@ class TerminalProgress:
         if self._console.is_terminal:
             self._bar(stage)
         else:
-            self._line(f"{stage}: {purpose(stage)}" if purpose(stage) else f"{stage} …")
+            self._line(f"{stage} …")
             self._last_line[stage] = (time.monotonic(), "")
 
     def _advanced(self, stage: str, done: float, total: float | None, note: str) -> None:
         if self._console.is_terminal:
             self._bars.update(self._bar(stage), completed=done, total=total)
             if note:
-                self._bars.update(self._bar(stage), description=escape(": ".join(filter(None, (purpose(stage), note)))))
+                self._bars.update(self._bar(stage), description=escape(note))
             return
         units = f"{done}/{total}" if total is not None else f"{done}"
         line, now = f"{stage}: {units} {note}".rstrip(), time.monotonic()
@@ -145,7 +144,7 @@ class TerminalProgress:
     def _bar(self, stage: str) -> TaskID:
         if stage not in self._tasks:
             self._bars.start()
-            self._tasks[stage] = self._bars.add_task(escape(purpose(stage)), total=None, stage=escape(stage))
+            self._tasks[stage] = self._bars.add_task("", total=None, stage=escape(stage))
         return self._tasks[stage]
 
     def _line(self, text: str) -> None:

@@ -30,9 +30,8 @@ from icalib.core.files import whole_file
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
 from icalib.metrics.catalogue import metric_tag
-from icalib.metrics.pairs import PoolScores
+from icalib.metrics.pairs import IntArray, PoolScores
 from icalib.reports.comparison import COLUMNS, with_outside_metrics
-from icalib.reports.gain import bulk
 
 ROUND_TAGS = {
     "round/pools_selected": "num_pools_selected",
@@ -65,6 +64,8 @@ LAYOUT = {
     section: {title: ["Multiline", tags] for title, tags in charts.items()} for section, charts in _CHARTS.items()
 }
 """The page CUSTOM SCALARS: charts by section, each with regular expressions of tags."""
+
+_TAIL = 0.005
 
 # What distinguishes runs; the page shows the first few by default.
 _HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
@@ -130,8 +131,9 @@ def _round(summary: RoundSummary) -> Iterator[tuple[Any, int]]:
 def _gain(summary: RoundSummary) -> Any:
     edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
     centres = (edges[1:] + edges[:-1]) / 2  # the pairs' own gains are not kept, so moments are the bins'
-    # The page divides min to max into 30 even bins, so the tails go into the outermost bins that it gets.
-    bins = bulk(summary)
+    # The bins are fixed and span all possible gains, most of them empty, and the page divides min to max into 30 even
+    # ones. So the tails, the outer half percents, go into the outermost bins that it gets.
+    bins = _bulk(counts)
     buckets = counts[bins].copy()
     buckets[0] += counts[: bins.start].sum()
     buckets[-1] += counts[bins.stop :].sum()
@@ -145,6 +147,13 @@ def _gain(summary: RoundSummary) -> Any:
         bucket_limits=edges[1:][bins].tolist(),
         bucket_counts=buckets.tolist(),
     )
+
+
+def _bulk(counts: IntArray) -> slice:
+    """Return the bins without those that hold the lowest and the highest 0.5 % of the pairs."""
+    share_up_to = np.cumsum(counts) / counts.sum()
+    first, last = np.searchsorted(share_up_to, _TAIL, side="right"), np.searchsorted(share_up_to, 1 - _TAIL)
+    return slice(int(first), int(last) + 1)
 
 
 def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Any, int]]:
