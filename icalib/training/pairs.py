@@ -22,9 +22,9 @@ from icalib.encoders.transformer import Batch
 from icalib.inference.mixture import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.losses.binary import AbstractLoss, Link
-from icalib.metrics.answers import answer_metrics
 from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.pairs import PoolScores
+from icalib.metrics.summary import answer_metrics
 from icalib.models.pool_inputs import PoolInputs
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker, make_batch

@@ -11,7 +11,7 @@ import torch
 from icalib.core.errors import SettingError
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
-from icalib.metrics.answers import answer_metrics
+from icalib.metrics.summary import answer_metrics
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import ScoringContext, score_token_pools
 from icalib.scoring.gain import GainRule, Shard, pool_scores, resolve_gain_rule
