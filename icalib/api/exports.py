@@ -12,28 +12,33 @@ from icalib.core.storage import local_path, pull
 from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, ExportFormat
 
 
-class ExportKeywords(PlaceKeywords, total=False):
-    """What is exported, and how; the place is where a student is trained."""
-
-    format: ExportFormat | None
-    """What loads it, see docs/export.md; None (default): the first of these that computes what the run does."""
-    calibration: CalibrationChoice
-    """`run` (default): what the run has fitted; others are fitted here to the validation predictions."""
-    distil: bool
-    """Export a student, a plain cross-encoder that is trained to give the run's probabilities."""
-    limit: int | None
-    """Train a student on at most this many training pools, labelled ones first; None (default): all of the run's."""
-    license: str
-    """Licence for the card; default: unknown."""
-
-
-def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) -> Path:
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    format: ExportFormat | None = None,
+    calibration: CalibrationChoice = "run",
+    distil: bool = False,
+    limit: int | None = None,
+    license: str = "unknown",
+    **place: Unpack[PlaceKeywords],
+) -> Path:
     """Write a finished run's ranker as a folder that other software loads, with a model card; or nothing if it fails.
 
         icalib.export("runs/default/icast-mine-0.1-s1", "my-reranker", distil=True)
 
-    `out` must not exist, or be empty. A SettingError says that the format, or none of them, can't express the run's
-    ranker, and names the alternative; an ExportError, that the exported model computes something else.
+    A SettingError says that the format, or none of them, can't express the run's ranker, and names the alternative; an
+    ExportError, that the exported model computes something else.
+
+    Args:
+        run: the run's folder.
+        out: folder to write, which must not exist, or be empty.
+        format: what loads it, see docs/export.md; None: the first of these that computes what the run does.
+        calibration: `run`: what the run has fitted; others are fitted here to the validation predictions.
+        distil: export a student, a plain cross-encoder that is trained to give the run's probabilities.
+        limit: train a student on at most this many training pools, labelled ones first; None: all of the run's.
+        license: licence for the card.
+        place: where a student is trained.
     """
     from icalib.api.session import session
     from icalib.core.files import check_empty
@@ -43,15 +48,13 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
     from icalib.exports.write import write_export
     from icalib.pipeline.inference import FinishedRun
 
-    asked, limit, distil = options.get("format"), options.get("limit"), options.get("distil", False)
-    calibration = choice("calibration", options.get("calibration", "run"), CALIBRATIONS)
+    calibration = choice("calibration", calibration, CALIBRATIONS)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
     finished.check_has_models()
     check_empty(folder)
-    if asked is not None:
-        format = choice("format", asked, FORMATS)
-    else:
+    if format is None:
         format = "cross-encoder" if distil else exact_format(finished, calibration)
+    format = choice("format", format, FORMATS)
     if distil and format == "sentence-transformer":
         raise SettingError("a student (--distil) is a cross-encoder. Leave out --format sentence-transformer.")
     if limit is not None and (limit < 1 or not distil):
@@ -60,11 +63,11 @@ def export(run: str | Path, out: str | Path, **options: Unpack[ExportKeywords]) 
         check_exportable(finished, format, calibration)
     check_installed(format)
     if distil:
-        with session(Place.of(options)) as active:
+        with session(Place.of(place)) as active:
             subject = distilled(finished, limit, calibration, active.context)
     else:
         subject = (bi_encoder_of if format == "sentence-transformer" else ranker_of)(finished, calibration)
-    write_export(subject, format, folder, license=options.get("license", "unknown"))
+    write_export(subject, format, folder, license=license)
     return folder
 
 

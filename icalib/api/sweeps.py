@@ -45,14 +45,13 @@ def sweep(
 
         icalib.sweep("icast_tpe", "pools/mine", trials=20)
 
-    Trials are compared on validation pools. The best one alone is evaluated on test, at the end.
+    Trials are compared on validation pools; the best one alone is evaluated on test, at the end.
 
     Args:
         space: a tune space: its name, its file, or its import path.
         data, labelled: as in `run`.
         trials: total number of trials; None means a grid's points, else 20.
-        options: method, sampler, pruner, seeds, concurrent, and those of `run`; `fresh` forgets the trials of the same
-            sweep, and cached stages are still reused. The local executor runs one trial after the other.
+        options: `SweepKeywords`; `fresh` forgets the trials of the same sweep, cached stages are still reused.
     """
     template = RunTemplate.of(options, data, labelled)
     chosen, settings, base = _ask(space, template, options)
@@ -122,7 +121,6 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
 
 
 def _plan(active: Session, num_trials: int | None, concurrent: int | None) -> tuple[SweepPlan, RunTrials]:
-    """How trials are run: by Ray Tune side by side, or in this process one after the other."""
     from icalib.sweeps.sweep import SweepPlan, run_here
 
     executor = active.context.executor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from icalib.cli.app import verb
 from icalib.cli.options import Address, Executor, Labelled, parsed_pairs, place_argument, place_option
 from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
-
-if TYPE_CHECKING:
-    from icalib.api.pools import PoolKeywords
 
 
 @verb
@@ -103,7 +100,7 @@ class PoolSetOptions:
         typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
     ] = False
 
-    def keywords(self) -> PoolKeywords:
+    def keywords(self) -> dict[str, Any]:
         """Return them as the API takes them, or raise a SettingError if a text can't be parsed."""
         given: dict[str, Any] = {
             **vars(self),
@@ -111,7 +108,7 @@ class PoolSetOptions:
             "columns": parsed_pairs("--columns", self.columns or ()),
         }
         # a protocol refuses what is given, so defaults must not be
-        return cast("PoolKeywords", {name: value for name, value in given.items() if value is not None})
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @verb
@@ -141,12 +138,4 @@ def prepare(
     if out is None:
         raise SettingError("--out is missing: name the pool folder to write, or add --preview to write nothing.")
     starting(f"prepare {source}")
-    prepare(
-        source,
-        out,
-        **options.keywords(),
-        logs=logs,
-        fresh=fresh,
-        address=address,
-        executor=executor,
-    )
+    prepare(source, out, logs=logs, fresh=fresh, address=address, executor=executor, **options.keywords())

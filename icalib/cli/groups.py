@@ -31,13 +31,7 @@ class DisplayOptions:
 def with_groups(function: Callable[..., None]) -> Callable[..., None]:
     """Return a verb as Typer takes it: with the fields of each dataclass in place of the parameter, and DisplayOptions.
 
-    Fields carry Typer's annotations, as parameters do:
-
-        @dataclass(frozen=True)
-        class Machines:
-            workers: Annotated[int | None, typer.Option(help="Training workers.")] = None
-
-        def run(method: str, machines: Machines) -> None: ...
+    Fields carry Typer's annotations, as parameters do.
     """
     hints = get_type_hints(function, include_extras=True)
     declared = inspect.signature(function).parameters
@@ -55,10 +49,8 @@ def with_groups(function: Callable[..., None]) -> Callable[..., None]:
 
     options: list[Parameter] = []
     for name, parameter in declared.items():
-        if name in groups:
-            options += _options(groups[name])
-        else:
-            options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+        own = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
+        options += _options(groups[name]) if name in groups else [own]
     options += _options(DisplayOptions)
     command.__signature__ = inspect.Signature(options)  # pyright: ignore[reportAttributeAccessIssue]
     command.__annotations__ = {option.name: option.annotation for option in options}

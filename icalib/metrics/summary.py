@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
+from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +66,12 @@ def measure(
         interval = basic_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
         found[name] = value, interval
     return found
+
+
+def over_seeds(results: Sequence[Mapping[str, Any]], split: str, metric: str) -> tuple[float | None, float | None]:
+    """Return a metric's mean and sample standard deviation over runs; None without, and below two, finite values."""
+    values = [value for result in results if (value := result[split].get(metric)) is not None and isfinite(value)]
+    return fmean(values) if values else None, stdev(values) if len(values) > 1 else None
 
 
 def answer_metrics(scores: PoolScores, *, by_argmax: bool = False, loss: float | None = None) -> dict[str, float]:

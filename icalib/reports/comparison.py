@@ -14,6 +14,7 @@ from icalib.core.storage import location
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.metrics.metric import Direction
+from icalib.metrics.summary import over_seeds
 
 Result = Mapping[str, Any]
 """What `--json` prints and result.json holds."""
@@ -53,8 +54,7 @@ class MethodRow:
 
     def mean(self, metric: str) -> float | None:
         """Mean value over the seeds; None where no run has the metric."""
-        values = self._values(metric)
-        return statistics.fmean(values) if values else None
+        return over_seeds(self.results, self.split, metric)[0]
 
     @property
     def ranks(self) -> bool:
@@ -67,12 +67,7 @@ class MethodRow:
 
     def deviation(self, metric: str) -> float | None:
         """Sample standard deviation over the seeds; None below two seeds."""
-        values = self._values(metric)
-        return statistics.stdev(values) if len(values) > 1 else None
-
-    def _values(self, metric: str) -> list[float]:
-        values = [result[self.split].get(metric) for result in self.results]
-        return [value for value in values if value is not None and math.isfinite(value)]
+        return over_seeds(self.results, self.split, metric)[1]
 
 
 def data_name(result: Result) -> str:

@@ -17,12 +17,11 @@ from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
-from icalib.data.pools import read_pool_set
 from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.pipeline.claim import differences
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.resources import Resources
-from icalib.pipeline.run import RunContext, RunSettings, check_fits, run
+from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import SweepStudy, settings_of
@@ -44,7 +43,7 @@ class SweepPlan:
 
 
 class Trials:
-    """The trials that a sweep is missing, one after the other, for whoever runs them; proposals change `base`."""
+    """The trials that a sweep is missing, one after the other; proposals change `base`."""
 
     def __init__(
         self, folder: SweepFolder, study: SweepStudy, base: RunSettings, context: RunContext, plan: SweepPlan
@@ -145,11 +144,10 @@ def sweep(
 ) -> SweepFolder:
     """Run the trials that are missing, then the winner with its test metrics.
 
-    Trials see validation alone. They share the stage cache with each other and with all runs. The same call again
-    resumes: finished trials stay, those that were under way when it ended or failed are the first to run again.
-    `fresh` forgets the earlier trials; cached stages stay. For errors see `SweepStudy` and `claimed`.
+    Trials see validation alone and share the stage cache. The same call again resumes: those that were under way when
+    it ended, or failed, are the first to run again. `fresh` forgets the earlier trials; cached stages stay. For errors
+    see `SweepStudy` and `claimed`.
     """
-    check_fits(base, read_pool_set(base.data))
     with claimed(settings, context.runs, fresh=fresh) as folder:
         study = SweepStudy(space, base.settings, settings.sampler, plan.num_trials, folder.journal_path)
         if study.num_missing:
@@ -169,9 +167,9 @@ def sweep(
 
 @contextmanager
 def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Generator[SweepFolder, None, None]:
-    """The folder of a sweep, for this process alone; `fresh` empties it.
+    """Hold the folder of a sweep, for this process alone; `fresh` empties it.
 
-    A SettingError says that it holds a sweep with other settings, or that another process works in it.
+    A SettingError says that it has a sweep with other settings, or that another process works in it.
     """
     folder = sweep_folder_of(settings, runs)
     lock = FileLock(folder.path.with_name(f".{folder.path.name}.lock"))

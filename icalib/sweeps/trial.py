@@ -79,8 +79,8 @@ def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, executor: Executor,
 class EpochReports:
     """Reports one seed's run to the pruner: after each epoch, the best validation value since its training began.
 
-    Trainings take steps for their maximum number of epochs in the order in which they begin, so that early stopping
-    in one shifts none. Epochs for which no steps are left, in trials that tune their number, are not reported.
+    Trainings take steps for their maximum number of epochs in the order in which they begin, so that early stopping in
+    one shifts none. Epochs for which no steps are left, where trials tune their number, are not reported.
     """
 
     def __init__(self, rungs: Rungs, metric: str, direction: Direction, steps: range) -> None:
@@ -115,6 +115,6 @@ class EpochReports:
 
 
 def mean_of(runs: Sequence[RunFolder], split: str, metric: str) -> tuple[float, float]:
-    """Mean and standard deviation of a metric over the seeds of a trial; the latter is 0 for one seed."""
+    """Return mean and standard deviation (0 for one seed) of a metric over the seeds of a trial."""
     values = [float(folder.result[split][metric]) for folder in runs]
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
