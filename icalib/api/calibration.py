@@ -41,15 +41,14 @@ def calibrate(
 
         icalib.calibrate("scores.parquet", "calibrators/mine")
 
+    A DataError says that the scores can't be read, or that there are too few.
+
     Args:
-        scores: Parquet, JSONL or CSV with a row for each query and candidate: query, candidate, score, label (1 right,
-            0 wrong).
+        scores: Parquet, JSONL or CSV with a row for each query and candidate: query, candidate, score, label (0 or 1).
         out: folder to write: a path or e.g. s3://bucket/calibrators/mine.
         columns: the file's own names of these columns, e.g. {"query": "ticket"}.
         scale: what scores are; auto: probabilities if all are from 0 to 1.
         seed: of the two halves.
-
-    A DataError says that the scores can't be read, or that there are too few.
     """
     from icalib.api.options import choice
     from icalib.core.component import validated

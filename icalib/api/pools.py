@@ -69,22 +69,20 @@ def prepare_pools(
     from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
 
-    progress, started = active.progress, time.monotonic()
-    current, since = "", started
+    show, started = active.progress.show, time.monotonic()
+    begun: dict[str, float] = {}
 
-    def begin(stage: str) -> None:
-        nonlocal current, since
-        if current:
-            seconds = time.monotonic() - since
-            progress.show(StageFinished(current, current, 0, "", out, seconds, reused=False))
-        if stage:
-            progress.show(StageStarted(stage, reused=False))
-        current, since = stage, time.monotonic()
+    def finish() -> None:
+        for stage in list(begun):
+            seconds = time.monotonic() - begun.pop(stage)
+            show(StageFinished(stage, stage, 0, "", out, seconds, reused=False))
 
     def on_progress(stage: str, done: int, total: int | None) -> None:
-        if stage != current:
-            begin(stage)
-        progress.show(Progress(stage, done, total))
+        if stage not in begun:
+            finish()
+            begun[stage] = time.monotonic()
+            show(StageStarted(stage, reused=False))
+        show(Progress(stage, done, total))
 
     pool_set = make_pools(
         source,
@@ -96,7 +94,7 @@ def prepare_pools(
         progress=on_progress,
         note=active.message,
     )
-    begin("")
+    finish()
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
     logged = f", {pool_set.num_logs} dialogues of logs" if pool_set.num_logs else ""
     active.message(

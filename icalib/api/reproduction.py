@@ -89,7 +89,7 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
 
 
 def experiment_of(table: Table, template: RunTemplate) -> str:
-    """The folder of a table's runs, which tables of one paper share; other settings have other folders."""
+    """Return the folder of a table's runs, which tables of one paper share; other settings have other folders."""
     if template.experiment != "default" or table.preset is None:
         return template.experiment
     own_backbone = table.backbone and not template.backbone
@@ -116,7 +116,6 @@ def pool_marks(table: Table, pool_set: PoolSet) -> list[str]:
 def _run_marks(
     table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunSettings], labelled: float
 ) -> list[str]:
-    """Where the runs' settings differ from the paper's: those of the command line, the backbone, fraction and seeds."""
     from icalib.core.component import described, with_setting
 
     paper = variant_of(row.method, table.preset, changes, lenient=True)

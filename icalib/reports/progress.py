@@ -1,10 +1,9 @@
-"""The progress of runs on standard error: bars and lines for people, JSON lines for programs that read logs."""
+"""The progress of runs on standard error; events.jsonl in a run's folder has it for programs."""
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import Self, TextIO, final
+from typing import Self, final
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,7 +21,7 @@ from rich.table import Column
 from rich.text import Text
 
 from icalib.core.display import display
-from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted, event_line
+from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
 from icalib.reports.console import people_console
@@ -31,34 +30,6 @@ _NARROW = 100
 """Below this width a bar is short, so that its numbers are not cut."""
 _INTERVAL_S = 5.0
 """The progress of a stage is at most one line in this time."""
-
-
-@final
-class JsonLines:
-    """Writes every event as one line; use it as a context manager.
-
-    Args:
-        stream: where to write; None: standard error.
-    """
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self._last: dict[str, float] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def show(self, event: Event) -> None:
-        """Write an event."""
-        if isinstance(event, Progress):
-            now = time.monotonic()
-            if now - self._last.get(event.stage, -_INTERVAL_S) < _INTERVAL_S:
-                return
-            self._last[event.stage] = now
-        print(event_line(event), file=self._stream or sys.stderr, flush=True)
 
 
 @final

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from icalib.core.display import display
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
@@ -61,21 +60,18 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
 
 
 def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print one comparison per pool set, with as many columns as fit; with --wide all of them, however wide."""
+    """Print one comparison per pool set, with as many columns as fit."""
     console = console or people_console()
     for name, group in by_data(results).items():
         fractions = ", ".join(f"{fraction:.3g}" for fraction in sorted({result["labelled"] for result in group}))
         title = f"{name}, labelled fraction {fractions}"
         columns = shown_metrics(group)
-        if display().wide:
-            # Console.print cuts what is wider than the console.
-            console.width = max(console.width, _width_of(_method_table(title, group, columns), console))
         shown = _fitting(group, columns, console)
         table = _method_table(title, group, shown)
         if len(shown) < len(columns):
             left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
             assert isinstance(table.caption, Text)
-            table.caption.append(f"; --wide also shows {left_out}")
+            table.caption.append(f"; the report also has {left_out}")
         console.print(table)
 
 
@@ -84,14 +80,10 @@ def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console
     important = sorted(columns, key=lambda name: _IMPORTANT.index(name) if name in _IMPORTANT else len(_IMPORTANT))
     for number in range(len(columns), 1, -1):
         shown = tuple(name for name in columns if name in important[:number])
-        if _width_of(_method_table("", results, shown), console) <= console.width:
+        whole = console.options.update_width(10_000)
+        if console.measure(_method_table("", results, shown), options=whole).maximum <= console.width:
             return shown
     return tuple(important[:1])
-
-
-def _width_of(table: Table, console: Console) -> int:
-    """The width of a table's columns in full."""
-    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
@@ -183,7 +175,6 @@ def print_result(result: Result, console: Console | None = None) -> None:
 
 
 def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
-    """Rows by metric; the first column is bold."""
     rows: list[list[str | Text]] = []
     for key, metric in metrics_among(next(iter(columns.values()))).items():
         if key != "num_pools":

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from unit.reports.fake_runs import write_pools, write_run
 
@@ -65,13 +64,7 @@ def test_final_metrics_and_hparams_once(run: RunFolder) -> None:
     assert hparams["method"].string_value == "icast"
     assert hparams["settings.regime.gain_threshold"].number_value == 0.02
     assert hparams["settings.regime.layers"].string_value == "[1, 2]"
-    assert len(list((run.path / "tb").rglob("*tfevents*"))) == 4 * 2 + 3 + 1 + 1
-
-
-def test_the_layout_has_rounds_first(run: RunFolder) -> None:
-    (tensor,) = _read(run.path / "tb" / "layout").Tensors("custom_scalars__config__")
-    stored = Layout.FromString(tensor.tensor_proto.string_val[0])
-    assert [category.title for category in stored.category] == ["Rounds of self-training", "Learning curves"]
+    assert len(list((run.path / "tb").rglob("*tfevents*"))) == 4 * 2 + 3 + 1
 
 
 def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
