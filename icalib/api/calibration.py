@@ -24,7 +24,7 @@ class CalibratedScores:
     calibrator: Calibrator
 
     def __repr__(self) -> str:
-        from icalib.reports.calibration import print_calibration
+        from icalib.reports.terminal import print_calibration
 
         return printed(lambda console: print_calibration(self.calibrator, console))
 

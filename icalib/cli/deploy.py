@@ -49,7 +49,7 @@ def calibrate(
 
     names = parsed_pairs("--columns", columns or ())
     if apply is None:
-        from icalib.reports.calibration import print_calibration
+        from icalib.reports.terminal import print_calibration
 
         found = calibration.calibrate(scores, out, columns=names, scale=scale, seed=seed)
         print_calibration(found.calibrator)

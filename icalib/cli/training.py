@@ -104,7 +104,7 @@ def compare(
 
 def _show_stages(stages: Sequence[DryStage], runs: Path, *, as_json: bool) -> None:
     from icalib.pipeline.dry import summary
-    from icalib.reports.stages import print_stages
+    from icalib.reports.terminal import print_stages
 
     print_stages(stages, runs)
     if as_json:

@@ -13,7 +13,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.methods.catalogue import method_names
 from icalib.pipeline.dry import DryStage, dry, summary
 from icalib.pipeline.run import RunSettings, run
-from icalib.reports.stages import print_stages
+from icalib.reports.terminal import print_stages
 
 TEACHER = ["tokens", "post-training", "teacher", "round-1/scores-cross", "round-1/scores"]
 
