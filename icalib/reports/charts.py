@@ -24,13 +24,13 @@ _COVERAGE = np.linspace(0.02, 1.0, 99)
 
 
 def line_style(index: int, width: float = 2.5) -> dict[str, Any]:
-    """The colour of the method or line at an index, and dashes, which distinguish those with the same colour."""
+    """Return the colour of the method or line at an index, and dashes, which distinguish equal colours."""
     dash = _DASHES[index // len(OKABE_ITO) % len(_DASHES)]
     return {"color": OKABE_ITO[index % len(OKABE_ITO)], "width": width, "dash": dash}
 
 
 def seeds_line(index: int, means: Sequence[float | None], deviations: Sequence[float | None]) -> dict[str, Any]:
-    """Means over the seeds as a line with dots, bars for the standard deviations if there are any."""
+    """Return means over the seeds as a line with dots, with bars for their standard deviations."""
     bars = {"array": [deviation or 0.0 for deviation in deviations], "thickness": 1.3, "width": 3}
     return {
         "y": means,
@@ -42,10 +42,7 @@ def seeds_line(index: int, means: Sequence[float | None], deviations: Sequence[f
 
 
 def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
-    """Fraction of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log).
-
-    `index` is that of the method among the methods, which decides its colour.
-    """
+    """Fraction of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log)."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.05)
     used = [one for one in reliability_table(scores.prob, scores.label).to_pylist() if one["n"]]
     counts = [one["n"] for one in used]

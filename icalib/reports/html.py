@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,7 @@ _POST_HOC_METRICS = ("ECE", "NLL")
 
 
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
-    """Write a report of finished runs as one HTML file that needs no network access; returns `out`.
-
-    Raises:
-        DataError: a predictions table can't be used.
-        StorageError: the disk is full or can't be written.
-    """
+    """Write a report of finished runs as one HTML file that needs no network access; returns `out`."""
     # The folder may have been moved since result.json was written.
     results = [FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path)}.items()) for run in runs]
     shifts = [result for run in runs for result in run.shifts()]
@@ -74,7 +70,6 @@ def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[st
 
 
 def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> dict[str, Any]:
-    """Return what is shown of all methods on one pool set."""
     rows = method_rows(results)
     runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
     every = [run for members in runs.values() for run in members]
@@ -120,7 +115,6 @@ def _post_hoc(row: MethodRow) -> list[list[tuple[str, bool]]]:
 
 
 def _tests(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[list[MethodTest], str]:
-    """Return paired tests, or why there are none."""
     if len(runs) < 2:
         return [], "There is one method only."
     try:
@@ -143,7 +137,7 @@ def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder
 def _method_part(
     row: MethodRow, runs: Sequence[RunFolder], columns: Sequence[str], scores: PoolScores, index: int
 ) -> dict[str, Any]:
-    """Return what is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
+    """Return tables of all runs of a method, and charts of the one with the lowest seed."""
     run = runs[0]
     return {
         "row": row,
@@ -162,7 +156,6 @@ def _interval(runs: Sequence[RunFolder], metric: str) -> str:
 
 
 def _run_facts(run: RunFolder) -> dict[str, Any]:
-    """Return what was run: from config.yaml, provenance.json, stages.json and result.json."""
     with reading(run.path):  # its files have what was written unless someone removed their digests
         config, provenance = run.config, read_json(run.path / "provenance.json")
         versions = {"icalib": provenance["icalib"], "Python": provenance["python"], **provenance["packages"]}
@@ -186,13 +179,10 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
 
 def _pools_used(config: Mapping[str, Any]) -> list[str]:
     """Return the pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
-    metadata = local_path(config["data"]) / POOLS_FILE
+    metadata, limits = local_path(config["data"]) / POOLS_FILE, config["limit"]
     with reading(metadata):
         totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
-        return [_num_used(totals.get(split), config["limit"].get(split)) for split in SPLITS]
-
-
-def _num_used(total: int | None, limit: int | None) -> str:
-    known = [number for number in (total, limit) if number is not None]
-    limited = limit is not None and (total is None or limit < total)
-    return (f"{min(known):,}" if known else MISSING) + (" (limit)" if limited else "")
+        used = {split: f"{total:,}" for split, total in totals.items()}
+        limited = {split: limit for split, limit in limits.items() if limit and limit < totals.get(split, math.inf)}
+        used |= {split: f"{limit:,} (limit)" for split, limit in limited.items()}
+        return [used.get(split, MISSING) for split in SPLITS]

@@ -37,10 +37,7 @@ class TerminalProgress:
     """Shows which stages are running; use it as a context manager.
 
     On a terminal every running stage has a bar. Elsewhere (logs, jobs on a cluster) every event is one plain line, and
-    the progress of a stage is none while it stays the same.
-
-    Args:
-        console: where to show it; None: standard error, or nowhere with --quiet.
+    the progress of a stage is none while it stays the same. With --quiet, nothing is shown.
     """
 
     def __init__(self, console: Console | None = None) -> None:
