@@ -184,9 +184,8 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     except SettingError as error:
         raise SettingError(f"{file}: {error}") from error
     for parameter in verb.params:
-        option = parameter.opts[0]
+        option, found = parameter.opts[0], context.params[parameter.name]
         key = f"options.{option.removeprefix('--')}" if option.startswith("--") else "arguments"
-        found = context.params[parameter.name]
         for path in found if isinstance(found, list | tuple) else [found]:
             if isinstance(path, Path) and not path.is_absolute():
                 raise SettingError(
