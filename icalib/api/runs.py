@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from icalib.api.options import Place, RunKeywords, RunTemplate, choice
 from icalib.api.results import Comparison, Curve, Run
 from icalib.api.session import command_line, session
-from icalib.api.settings import (
-    check,
-    comparison_settings,
-    curve_settings,
-    from_config,
-    run_settings,
-    with_test_pools,
-)
+from icalib.api.settings import check, comparison_settings, curve_settings, from_config, run_settings, with_test_pools
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:

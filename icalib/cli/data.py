@@ -62,8 +62,7 @@ class PoolSetOptions:
         ),
     ] = None
     map_intents: Annotated[
-        Path | None,
-        typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md)."),
+        Path | None, typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md).")
     ] = None
     num_candidates: Annotated[
         int | None, typer.Option("--candidates", help="Candidates of each pool, with the right one; default: 10.")
@@ -96,8 +95,7 @@ class PoolSetOptions:
         ),
     ] = None
     skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
+        bool, typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping.")
     ] = False
 
     def keywords(self) -> dict[str, Any]:

@@ -109,14 +109,7 @@ def export(
     from icalib.exports.texts import EXPORT_FILE
 
     written = export_run(
-        run,
-        out,
-        format=format,
-        calibration=calibration,
-        distil=distil,
-        limit=limit,
-        license=license,
-        **vars(place),
+        run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **vars(place)
     )
     chosen = format or read_json(written / EXPORT_FILE)["format"]
     say(f"{location(written)}: {chosen}; README.md is its card")

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import (
-    Json,
-    OtherData,
-    PlaceOptions,
-    Run,
-    TestLimit,
-    place_argument,
-    place_option,
-)
+from icalib.cli.options import Json, OtherData, PlaceOptions, Run, TestLimit, place_argument, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
 from icalib.core.storage import location, pull, push
 
@@ -68,12 +60,7 @@ def score(
 
 @verb
 def evaluate(
-    run: Run,
-    *,
-    data: OtherData = None,
-    limit: TestLimit = None,
-    place: PlaceOptions,
-    as_json: Json = False,
+    run: Run, *, data: OtherData = None, limit: TestLimit = None, place: PlaceOptions, as_json: Json = False
 ) -> None:
     """Measure a finished run on the test split of other pools; without --data show its own metrics again.
 

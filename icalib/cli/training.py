@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import (
-    Data,
-    Dry,
-    Json,
-    Labelled,
-    RunOptions,
-    parsed_fractions,
-    place_option,
-)
+from icalib.cli.options import Data, Dry, Json, Labelled, RunOptions, parsed_fractions, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
 from icalib.core.errors import SettingError
 
@@ -168,8 +160,7 @@ def sweep(
     seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
     options: RunOptions,
     concurrent: Annotated[
-        int | None,
-        typer.Option(min=1, help="Trials at a time; default: one per GPU, or one per four CPU cores."),
+        int | None, typer.Option(min=1, help="Trials at a time; default: one per GPU, or one per four CPU cores.")
     ] = None,
     dry: Annotated[
         bool,

@@ -113,9 +113,7 @@ BUILTIN: tuple[Metric, ...] = (
     _class("P", "precision over pairs, decided as for F1", lambda decided: decided.precision),
     _class("R", "recall over pairs, decided as for F1", lambda decided: decided.recall),
     _calibration_error(
-        "ECE",
-        "expected calibration error over pairs, 10 equal bins",
-        lambda samples: ece_of(samples.bins(_pair_bins)),
+        "ECE", "expected calibration error over pairs, 10 equal bins", lambda samples: ece_of(samples.bins(_pair_bins))
     ),
     _calibration_error(
         "ECE_adaptive", "calibration error over pairs, 10 bins of equal count", _adaptive_ece, heading="adaptive ECE"

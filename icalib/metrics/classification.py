@@ -42,10 +42,7 @@ def label_counts(predicted_NK: npt.NDArray[np.bool_], gold_NK: npt.NDArray[np.bo
 def micro_macro_f1(counts_3K: FloatArray) -> tuple[float, float]:
     """Return F1 of all decisions together, and the mean over the labels that occur."""
     occurs_K = counts_3K[2] > 0
-    return (
-        float(classification(*counts_3K.sum(1)).f1),
-        float(classification(*counts_3K[:, occurs_K]).f1.mean()),
-    )
+    return (float(classification(*counts_3K.sum(1)).f1), float(classification(*counts_3K[:, occurs_K]).f1.mean()))
 
 
 def classification_at(prob: FloatArray, label: IntArray, threshold: float) -> Classification:

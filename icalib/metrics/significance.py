@@ -33,11 +33,7 @@ class PairedTest(NamedTuple):
 
 
 def bootstrap(
-    statistics: Callable[[IntArray], Mapping[str, FloatArray]],
-    num_pools: int,
-    *,
-    seed: int,
-    num_bootstrap: int = 1000,
+    statistics: Callable[[IntArray], Mapping[str, FloatArray]], num_pools: int, *, seed: int, num_bootstrap: int = 1000
 ) -> dict[str, FloatArray]:
     """Return the values of statistics on `num_bootstrap` resamples of B = `num_pools` pools as wholes (Efron 1979).
 

@@ -75,9 +75,7 @@ class RunSettings(Settings):
     def selection(self) -> Selection:
         """The pools that the run uses."""
         return Selection(
-            labelled_fraction=self.labelled,
-            limit=self.limit,
-            label_seed=self.seed if self.resample_labels else None,
+            labelled_fraction=self.labelled, limit=self.limit, label_seed=self.seed if self.resample_labels else None
         )
 
 
@@ -331,5 +329,5 @@ def _write_result(
                 # with what earlier runs took for the stages that are reused, so that methods can be compared
                 "total": round(seconds + sum(reused.values()), 2),
             },
-        },
+        }
     )

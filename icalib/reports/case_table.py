@@ -107,9 +107,7 @@ def _top(rows: _Rows) -> int:
 
 
 def _case(
-    pool: Mapping[str, Any],
-    predictions: Sequence[_Rows],
-    intents: Mapping[tuple[str, int], tuple[str, ...]],
+    pool: Mapping[str, Any], predictions: Sequence[_Rows], intents: Mapping[tuple[str, int], tuple[str, ...]]
 ) -> Case:
     tops = [_top(rows) for rows in predictions]
     candidates = [
