@@ -49,7 +49,7 @@ class Run:
 
     def export(self, out: str | Path, **options: Any) -> Path:
         """Write its ranker as a folder that other software loads, as `icalib.export` does."""
-        from icalib.api.exports import export
+        from icalib.api.deploy import export
 
         return export(self.path, out, **options)
 

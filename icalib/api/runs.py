@@ -14,7 +14,6 @@ from icalib.api.settings import check, comparison_settings, curve_settings, from
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
-    from icalib.core.run_folder import RunFolder
     from icalib.data.schema import Split
     from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -46,7 +45,9 @@ def run(
     check([chosen], place.runs, fresh=fresh)
     with session(place) as active:
         (finished,) = active.run_all([chosen], fresh=fresh)
-    write_comparison([finished], finished.path / "report.html", finished.name)
+    from icalib.reports.html import write_report
+
+    write_report([finished], finished.path / "report.html", finished.name)
     return Run(finished.path)
 
 
@@ -106,7 +107,9 @@ def compare(
         finished = active.run_all(chosen, fresh=template.fresh)
         limit = template.limit.get("test")
         shifts = [active.evaluate(folder, other, limit) for other in others for folder in finished]
-    report = write_comparison(
+    from icalib.reports.html import write_report
+
+    report = write_report(
         finished,
         template.runs / template.experiment / f"compare-{template.data.name}.html",
         f"{', '.join(methods)} on {template.data.name}",
@@ -185,12 +188,3 @@ def load(run: str | Path) -> LoadedRanker:
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
     return LoadedRanker.load(local_path(run))
-
-
-def write_comparison(runs: Sequence[RunFolder], path: Path, title: str) -> Path:
-    """Write one HTML report of finished runs."""
-    from icalib.reports.html import write_report
-
-    write_report(list(runs), path, title)
-    push(path)
-    return path

@@ -45,19 +45,19 @@ def calibrate(
     chooses one of them, or the scores as they are. Then `icalib calibrate --apply CALIBRATOR SCORES --out FILE` adds
     the column calibrated_prob to scores of the same ranker.
     """
-    from icalib.api import calibration
+    from icalib.api import deploy
 
     names = parsed_pairs("--columns", columns or ())
     if apply is None:
         from icalib.reports.terminal import print_calibration
 
-        found = calibration.calibrate(scores, out, columns=names, scale=scale, seed=seed)
+        found = deploy.calibrate(scores, out, columns=names, scale=scale, seed=seed)
         print_calibration(found.calibrator)
         say(f"calibrator: {location(out)}")
     elif scale != "auto" or seed != 1:
         raise SettingError("--scale and --seed are for fitting a calibrator. Leave them out with --apply.")
     else:
-        applied = calibration.apply(apply, scores, out, columns=names)
+        applied = deploy.apply(apply, scores, out, columns=names)
         for note in applied.notes:
             say(f"note: {note}")
         say(f"{location(out)}: {applied.num_pairs} pairs")
@@ -104,7 +104,7 @@ def export(
     The model is compared with the run's ranker before anything is written; what a format can't express is refused, and
     the message names the alternative: a student (--distil) can always be exported. Only a student needs workers.
     """
-    from icalib.api.exports import export as export_run
+    from icalib.api.deploy import export as export_run
     from icalib.core.files import read_json
     from icalib.exports.texts import EXPORT_FILE
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Json, OtherData, PlaceOptions, Run, TestLimit, place_argument, place_option
+from icalib.cli.options import Json, PlaceOptions, Run, place_argument, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
 from icalib.core.storage import location, pull, push
 
@@ -60,7 +60,14 @@ def score(
 
 @verb
 def evaluate(
-    run: Run, *, data: OtherData = None, limit: TestLimit = None, place: PlaceOptions, as_json: Json = False
+    run: Run,
+    *,
+    data: Annotated[
+        Path | None, place_option("Another pool folder than the run's own; nothing is fitted on it.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")] = None,
+    place: PlaceOptions,
+    as_json: Json = False,
 ) -> None:
     """Measure a finished run on the test split of other pools; without --data show its own metrics again.
 
@@ -203,13 +210,13 @@ def _latest_comparison(folder: Path) -> Path | None:
 
 
 def _report_runs(folders: Sequence[Path], out: Path | None) -> Path:
-    from icalib.api.runs import write_comparison
     from icalib.core.run_folder import RunFolder
+    from icalib.reports.html import write_report
     from icalib.reports.terminal import print_runs
 
     runs = [RunFolder.open(folder) for folder in folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
-    page = write_comparison(runs, out or default, " · ".join(folder.name for folder in folders[:3]))
+    page = write_report(runs, out or default, " · ".join(folder.name for folder in folders[:3]))
     print_runs(runs)
     if len(runs) == 1:
         say_views(page, folders[0])

@@ -71,8 +71,6 @@ Fresh = Annotated[
 ]
 Dry = Annotated[bool, typer.Option("--dry", help="Only list the stages, cached or not.")]
 Run = Annotated[Path, place_argument("Finished run folder: runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED.")]
-OtherData = Annotated[Path | None, place_option("Another pool folder than the run's own; nothing is fitted on it.")]
-TestLimit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
 
 

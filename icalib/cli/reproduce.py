@@ -109,7 +109,7 @@ def _say_plan(rows: Sequence[TableRow], runs: Path) -> None:
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:
-    from icalib.api.runs import write_comparison
+    from icalib.reports.html import write_report
     from icalib.reports.paper_table import print_reproduced, write_reproduced
 
     print_reproduced(reproduction)
@@ -118,4 +118,4 @@ def _show(reproduction: Reproduction, page: Path) -> None:
     say(f"page: {page}")
     runs = [run for row in reproduction.rows for run in row.runs]
     if runs and reproduction.table.kind in ("curve", "reliability", "cases"):
-        say(f"diagrams, rounds and cases: {write_comparison(runs, page.with_name(f'runs-{page.name}'), page.stem)}")
+        say(f"diagrams, rounds and cases: {write_report(runs, page.with_name(f'runs-{page.name}'), page.stem)}")

@@ -44,10 +44,6 @@ class Evaluation:
         """Return the samples with the given pools, [R, B] indices."""
         return PoolSamples(self, drawn)
 
-    def everything(self) -> PoolSamples:
-        """Return the one sample that holds every pool once."""
-        return self.samples(np.arange(self.scores.num_pools)[np.newaxis])
-
 
 @dataclass(frozen=True, eq=False)
 class PoolSamples:
@@ -184,7 +180,8 @@ class Metric:
     def value(self, scores: PoolScores | Evaluation) -> float:
         """Return its value on scored pools; without an `Evaluation` the decision threshold is 0.5."""
         evaluation = Evaluation(scores) if isinstance(scores, PoolScores) else scores
-        return float(self.of(evaluation.everything())[0])
+        every_pool_once = evaluation.samples(np.arange(evaluation.scores.num_pools)[np.newaxis])
+        return float(self.of(every_pool_once)[0])
 
 
 def _by_confidence(scores: PoolScores) -> IntArray:

@@ -13,7 +13,7 @@ from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
 from icalib.core.files import FileObject, read_json, reading
 from icalib.core.run_folder import RunFolder
-from icalib.core.storage import local_path
+from icalib.core.storage import local_path, push
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
@@ -43,12 +43,12 @@ _POST_HOC_METRICS = ("ECE", "NLL")
 
 
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
-    """Write a report of finished runs as one HTML file that needs no network access; returns `out`."""
+    """Write a report of finished runs as one HTML file that needs no network access, and share it; returns `out`."""
     # The folder may have been moved since result.json was written.
     results = [FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path)}.items()) for run in runs]
     shifts = [result for run in runs for result in run.shifts()]
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
-    return write_page(
+    page = write_page(
         "report.html.j2",
         out,
         title=title,
@@ -63,6 +63,8 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         part_headings=part_table.HEADINGS,
         promise_headings=("method", *HEADINGS),
     )
+    push(page)
+    return page
 
 
 def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[str]]:
