@@ -160,6 +160,7 @@ def compute() -> None:
     for method in ("icast", "gpf-bert", "ensemble", "bm25"):
         run = f"runs/all/{method}-pools-0.3-s1"
         icalib("evaluate", run, "--data", "other", "--limit", "10")
+        icalib("score", run, "--data", "other", "--split", "validation", "--out", f"scores-{method}.parquet")
         if method != "bm25":
             icalib("predict", run, "questions.jsonl", "--sets", "0.8", out=f"answers-{method}.jsonl")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from icalib.api.options import Place, RunKeywords, RunTemplate, choice
 from icalib.api.results import Comparison, Curve, Run
@@ -14,6 +14,9 @@ from icalib.api.settings import check, comparison_settings, curve_settings, from
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from icalib.core.run_folder import RunFolder
     from icalib.data.schema import Split
     from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -151,15 +154,8 @@ def curve(
         finished = iter(active.run_all(every, fresh=template.fresh))
     runs = {fraction: list(islice(finished, len(group))) for fraction, group in chosen.items()}
     order = read_column(template.data, "train", "label_order")
-    found = label_curve(
-        template.data.name,
-        measured,
-        {
-            len(group[0].selection.rows("train", "labelled", order)) if fraction else None: runs[fraction]
-            for fraction, group in chosen.items()
-            if group
-        },
-    )
+    by_number = {_num_labelled(template, fraction, order): finished for fraction, finished in runs.items()}
+    found = label_curve(template.data.name, measured, by_number)
     report = template.runs / template.experiment / f"curve-{template.data.name}.html"
     write_label_curve(found, report, command_line())
     push(report)
@@ -175,6 +171,15 @@ def _latest(report: Path) -> None:
     with whole_file(latest) as temporary:
         temporary.write_bytes(report.read_bytes())
     push(latest)
+
+
+def _num_labelled(template: RunTemplate, fraction: float | None, label_order: NDArray[Any]) -> int | None:
+    from icalib.data.selection import Selection
+
+    if fraction is None:
+        return None
+    selection = Selection(labelled_fraction=fraction, limit=dict(template.limit))
+    return len(selection.rows("train", "labelled", label_order))
 
 
 def load(run: str | Path) -> LoadedRanker:

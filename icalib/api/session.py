@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from icalib.api.options import Place
     from icalib.core.run_folder import RunFolder
     from icalib.data.negatives import ParallelMap
+    from icalib.pipeline.executor import Executor
     from icalib.pipeline.run import RunContext, RunSettings
     from icalib.reports.progress import TerminalProgress
 
@@ -51,17 +52,22 @@ class Session:
         from icalib.reports.tensorboard import update_tensorboard
         from icalib.reports.trackers import trackers
 
+        return RunContext(
+            runs=self.place.runs.resolve(),
+            executor=self._executor(),
+            emit=broadcast(self.progress.show, update_tensorboard, *trackers(display().track)),
+            command=command_line(),
+        )
+
+    def _executor(self) -> Executor:
         if self.place.executor == "local":
             from icalib.pipeline.executor import LocalExecutor
 
-            executor = LocalExecutor()
-        else:
-            from icalib.distributed.executor import RayExecutor
-            from icalib.distributed.session import available
+            return LocalExecutor()
+        from icalib.distributed.executor import RayExecutor
+        from icalib.distributed.session import available
 
-            executor = RayExecutor(available(self.place.workers))
-        emit = broadcast(self.progress.show, update_tensorboard, *trackers(display().track))
-        return RunContext(self.place.runs.resolve(), executor, emit, command_line())
+        return RayExecutor(available(self.place.workers))
 
     def run(self, settings: RunSettings, *, fresh: bool = False) -> RunFolder:
         """Run a method; a finished run is returned as it is."""

@@ -240,12 +240,17 @@ UNTRAINED = ("bm25", "bi-encoder", "candidates-only")
 
 def with_test_pools(folders: Sequence[Path]) -> list[Path]:
     """Return pool folders to evaluate on; their results are stored by name."""
-    from icalib.data.pools import read_pool_set
-
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
         raise SettingError(f"two pool folders have the same name ({', '.join(names)}); rename one of them.")
     for folder in folders:
-        if not read_pool_set(folder).num_pools["test"]:
-            raise SettingError(f"{folder} has no test pools. Name another pool folder, or prepare it with such pools.")
+        check_has_pools(folder, "test")
     return list(folders)
+
+
+def check_has_pools(folder: Path, split: str) -> None:
+    """Refuse a pool folder without pools of a split."""
+    from icalib.data.pools import read_pool_set
+
+    if not read_pool_set(folder).num_pools[split]:
+        raise SettingError(f"{folder} has no {split} pools. Name another pool folder, or prepare it with such pools.")

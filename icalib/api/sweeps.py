@@ -97,14 +97,19 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
             f"the pruner {pruner} looks at one metric, and {', '.join(chosen.metrics)} are tuned. Leave it out."
         )
     base = run_settings(method, template)
-    shared = ("method", "data", "labelled", "limit", "backbone", "resample_labels", "experiment")
     settings = SweepSettings(
-        **{name: getattr(base, name) for name in shared},
         space=chosen.name,
         space_digest=chosen.digest,
+        method=base.method,
+        data=base.data,
         data_digest=read_pool_set(base.data).digest,
+        labelled=base.labelled,
         seeds=options.get("seeds", 1),
+        limit=base.limit,
         settings={**preset_settings(method, template.preset), **template.settings},
+        backbone=base.backbone,
+        resample_labels=base.resample_labels,
+        experiment=template.experiment,
         sampler=choice("sampler", options.get("sampler") or chosen.sampler, SAMPLERS),
         metrics=chosen.metrics,
         pruner=pruner,

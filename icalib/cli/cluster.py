@@ -183,8 +183,9 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     except SettingError as error:
         raise SettingError(f"{file}: {error}") from error
     for parameter in verb.params:
-        option, found = parameter.opts[0], context.params[parameter.name]
+        option = parameter.opts[0]
         key = f"options.{option.removeprefix('--')}" if option.startswith("--") else "arguments"
+        found = context.params[parameter.name]
         for path in found if isinstance(found, list | tuple) else [found]:
             if isinstance(path, Path) and not path.is_absolute():
                 raise SettingError(

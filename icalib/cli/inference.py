@@ -12,26 +12,37 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import Json, PlaceOptions, Run, place_argument, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
+from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from icalib.api.options import Place
 
 
 @verb
 def score(
     run: Run,
     pairs: Annotated[
-        Path, place_argument("Parquet file, or folder of some, of any size, local or e.g. s3://…: see above.")
-    ],
+        Path | None,
+        place_argument("Parquet file, or folder of some, of any size, local or e.g. s3://…: see above."),
+    ] = None,
     *,
-    out: Annotated[Path, place_option("Folder to write Parquet files to.")] = Path("scored"),
+    data: Annotated[
+        Path | None, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test",
+    limit: TestLimit = None,
+    out: Annotated[Path, place_option("Parquet file to write; with PAIRS a folder of such files.")] = Path(
+        "predictions.parquet"
+    ),
     rows_per_file: Annotated[
         int, typer.Option(min=1, help="Rows of PAIRS that are scored into one file, the unit of work and of resuming.")
     ] = 20_000,
     place: PlaceOptions,
 ) -> None:
-    """Write a finished run's predictions for any pairs or pools: one row per pair, with probability and uncertainty.
+    """Write a finished run's predictions for any pools: one row per pair, with probability and uncertainty.
 
     View rule and calibration are those that the run fitted on its own validation pools. The same command resumes an
     interrupted scoring. Where the run's validation pools have some without a right candidate, the column p_none is
@@ -43,6 +54,15 @@ def score(
     candidates as the run's pools have; pools also have p_none.
     """
     starting(f"score {location(run)}")
+    if pairs is not None and data is None:
+        _score_pairs(run, pairs, out, rows_per_file, place.place())
+    elif pairs is None and data is not None:
+        _score_pools(run, data, split, limit, out, place.place())
+    else:
+        raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
+
+
+def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
     from icalib.api.session import session
     from icalib.core.events import Message
     from icalib.pipeline.score_pairs import claim, finish, pairs_job
@@ -52,10 +72,35 @@ def score(
     num_finished = claim(job, out, lambda event: say(event.text) if isinstance(event, Message) else None)
     if num_finished:
         say(f"{num_finished} of {len(job.shards())} files are finished already")
-    with session(place.place()) as active:
+    with session(place) as active:
         active.context.executor.map(job, out.resolve(), "score", active.context.emit)
     finish(job, out)
     say(f"{location(out)}: {sum(file.num_rows for file in job.files)} rows in {len(job.shards())} files")
+
+
+def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path, place: Place) -> None:
+    import pyarrow.parquet as pq
+
+    from icalib.api.options import choice
+    from icalib.api.session import session
+    from icalib.api.settings import check_has_pools
+    from icalib.core.files import whole_file
+    from icalib.data.schema import SPLITS
+    from icalib.pipeline.inference import FinishedRun, iter_predictions
+
+    chosen = choice("split", split, SPLITS)
+    finished, num_rows = FinishedRun.open(run), 0
+    check_has_pools(data, chosen)
+    with (
+        session(place) as active,
+        whole_file(out) as temporary,
+        pq.ParquetWriter(temporary, finished.fitted.prediction_schema) as writer,
+    ):
+        for table in iter_predictions(finished, data, chosen, limit, active.context):
+            writer.write_table(table)
+            num_rows += table.num_rows
+    push(out)
+    say(f"{location(out)}: {num_rows} pairs")
 
 
 @verb
@@ -184,13 +229,15 @@ def report(
     from icalib.reports.sweep_views import write_views
     from icalib.sweeps.folder import SweepFolder
 
-    runs, page = list[Path](), Path()
+    runs: list[Path] = []
+    page = Path()
     for folder in folders:
         pull(folder, leave_out="checkpoints")
         if SweepFolder(folder).exists:
-            sweep, page = SweepFolder.open(folder), folder / "report.html"
+            sweep = SweepFolder.open(folder)
             write_views(sweep)
             show_sweep(sweep)
+            page = folder / "report.html"
         elif (latest := _latest_comparison(folder)) is not None:
             page = latest
             say_views(page, folder)

@@ -43,14 +43,16 @@ def show(
     for path, value, text in described(made):
         given = sourced.get(path)
         source = f"  # {given.source}" if given and given.value == value else ""
-        typer.echo(f"{path} = {json.dumps(value)}{source}" + (f"\n    {text}" if text else ""))
+        typer.echo(f"{path} = {json.dumps(value)}{source}")
+        if text:
+            typer.echo(f"    {text}")
     for name, choices in presets(method).items():
         typer.echo(f"\n--preset {name}")
         values = paper_preset(method, name)
         for path, value in choices.items():
-            given = values.get(path)
-            typer.echo(f"    {path} = {json.dumps(value)}" + (f"  # {given.source}" if given else ""))
-            if given and given.paper:
-                typer.echo(f"        the paper: {given.paper}")
+            source = f"  # {values[path].source}" if path in values else ""
+            typer.echo(f"    {path} = {json.dumps(value)}{source}")
+            if path in values and values[path].paper:
+                typer.echo(f"        the paper: {values[path].paper}")
         if values:
             typer.echo("    " + ", ".join(f"{number} {kind}" for kind, number in counts(values).items()))

@@ -25,7 +25,7 @@ def show_sweep(folder: SweepFolder) -> None:
 
 
 def say_views(report: Path, logdir: Path) -> None:
-    """Print where a report is, and the command that shows curves."""
+    """Print where a report is, and the command that shows curves: two lines, since one would not fit in a terminal."""
     say(f"report: {near(report)}")
     say(f"curves: {shlex.join(['tensorboard', '--logdir', str(near(logdir))])}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +86,7 @@ class FinishedRun:
         if not self.settings.settings.regime.can_be_loaded:
             raise SettingError(
                 f"{self.folder.path} is a run of `{self.settings.method}`, which has no model to load. Give a run of a "
-                "method with one, such as dual-encoder, bert or icast; `evaluate` also accepts this run."
+                "method with one, such as dual-encoder, bert or icast; `score` and `evaluate` also accept this run."
             )
 
     def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
@@ -108,6 +108,14 @@ class FinishedRun:
         )
 
 
+def iter_predictions(
+    run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
+) -> Iterator[pa.Table]:
+    """Iterate over predictions (`Fitted.prediction_schema`) of at most `limit` pools, whose labels may be unknown."""
+    for shard in MemberScores(score_stages(run, data, split, limit, context)):
+        yield prediction_table([shard], run.fitted)
+
+
 def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContext) -> dict[str, Any]:
     """Compute metrics on the test split of another pool set, or read them from the run's folder if computed before.
 
@@ -123,7 +131,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
             return result
     started = time.monotonic()
     remove(folder.path / "result.json")
-    predictions = prediction_table(MemberScores(score_stages(run, data, "test", limit, context)), run.fitted)
+    predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, context))
     metrics = run.fitted.summarise(predictions, seed=run.settings.seed, also=run.settings.metrics)
     folder.write_table("predictions.parquet", predictions)
     split = pa.array(["test"] * metrics.num_rows)
@@ -158,7 +166,7 @@ def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats:
 
 
 def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext) -> list[Stage]:
-    """Return the stages with each member's scores of a split's pools; they are cached, and labels may be unknown."""
+    """Return the stages with each member's scores of a split's pools; see `iter_predictions`."""
     method = run.settings.settings
     limits: dict[Split, int] = {} if limit is None else {split: limit}
     members = [Member(_kept(folder), estimator) for folder, estimator in run.members]

@@ -106,6 +106,10 @@ VERBS: Mapping[str, Verb] = {
     ),
     "evaluate own": Verb(("evaluate", TRAINED, "--json"), _json),
     "score": Verb(
+        (*_SCORE, "--data", "pools", "--limit", "6", "--out", "scores.parquet"), _files("scores.parquet"),
+        "scores.parquet",
+    ),
+    "score pairs": Verb(
         (*_SCORE, "pairs.parquet", "--rows-per-file", "7", "--out", "scored"), _files("scored/part-*.parquet"), "scored"
     ),
     "predict": Verb(

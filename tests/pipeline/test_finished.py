@@ -22,9 +22,8 @@ from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
-from icalib.pipeline.evaluation import MemberScores, prediction_table
 from icalib.pipeline.guarantees import Guarantees
-from icalib.pipeline.inference import FinishedRun, evaluate, score_stages
+from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
@@ -68,7 +67,7 @@ def test_a_copy_of_a_run_predicts_what_the_run_did(
     name: str, elsewhere: Path, tiny_pools: Path, around: RunContext
 ) -> None:
     copy = FinishedRun.open(elsewhere / name)
-    again = prediction_table(MemberScores(score_stages(copy, tiny_pools, "test", 12, around)), copy.fitted)
+    again = pa.concat_tables(iter_predictions(copy, tiny_pools, "test", 12, around))
     assert again.schema == PREDICTION_SCHEMA
     assert repr(again.to_pydict()) == repr(copy.folder.predictions("test").to_pydict())  # NaNs too
 
@@ -83,10 +82,27 @@ def without_labels(pools: Path, folder: Path) -> Path:
     return folder
 
 
-def test_pools_without_labels_can_not_be_measured(
-    teacher: FinishedRun, other_pools: Path, around: RunContext, tmp_path: Path
+def test_pools_without_labels_can_be_scored_but_not_measured(
+    teacher: FinishedRun, other_pools: Path, around: RunContext, tmp_path: Path, icalib: Command
 ) -> None:
-    data = without_labels(other_pools, tmp_path / "unlabelled")
+    data, out = without_labels(other_pools, tmp_path / "unlabelled"), tmp_path / "scores.parquet"
+    icalib(
+        "score",
+        teacher.folder.path,
+        "--executor",
+        "local",
+        "--data",
+        data,
+        "--limit",
+        5,
+        "--out",
+        out,
+        "--runs",
+        around.runs,
+    )
+    scored = pq.read_table(out)
+    assert scored.num_rows == 5 * 3
+    assert set(scored["label"].to_pylist()) == {-1}
     with pytest.raises(DataError, match="no pool has a known label"):
         evaluate(teacher, data, 5, around)
     assert not teacher.folder.shift_path("unlabelled").exists()

@@ -72,7 +72,7 @@ def test_show_explains_every_setting(icalib) -> None:
         (["run", "bert", "--data", "nowhere"], "not a pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
         (["report", "nowhere"], "is not a run folder"),
-        (["score", "nowhere", "pairs.parquet"], "is not a run folder"),
+        (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
         (["predict", "nowhere", "questions.jsonl"], "is not a run folder"),
         (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),
         (["show", "icast", "--set", "similarity=[1, 2]"], "similarity: Input should be"),

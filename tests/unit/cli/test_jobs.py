@@ -67,7 +67,7 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
         ("run", ["icast"], {"data": "/pools"}, "`options.runs` is the relative path runs"),
         ("compare", ["icast"], {**HERE, "shift": ["/a", "b"]}, "`options.shift` is the relative path b"),
         ("run", ["icast"], {**HERE, "data": "s3://bucket/../other"}, "s3://bucket/../other"),
-        ("score", ["/run", "/pairs"], {"runs": "/runs"}, "`options.out` is the relative path scored"),
+        ("score", ["/run"], HERE, "`options.out` is the relative path predictions.parquet"),
     ],
 )
 def test_invalid_jobs_are_refused(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:
