@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from icalib.api.calibration import apply, calibrate
-    from icalib.api.exports import export, pair_texts
+    from icalib.api.deploy import apply, calibrate, export, pair_texts
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
@@ -43,13 +42,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "apply": "icalib.api.calibration",
-    "calibrate": "icalib.api.calibration",
+    "apply": "icalib.api.deploy",
+    "calibrate": "icalib.api.deploy",
     "compare": "icalib.api.runs",
     "curve": "icalib.api.runs",
-    "export": "icalib.api.exports",
+    "export": "icalib.api.deploy",
     "load": "icalib.api.runs",
-    "pair_texts": "icalib.api.exports",
+    "pair_texts": "icalib.api.deploy",
     "prepare": "icalib.api.pools",
     "preview": "icalib.api.pools",
     "run": "icalib.api.runs",

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from icalib.api.pools import PoolKeywords
 from icalib.core.component import with_settings
 from icalib.data.schema import Split
 from icalib.methods.catalogue import load_method, presets
@@ -16,7 +15,7 @@ from icalib.scoring.gain import ALWAYS_INTENTS
 
 NUM_DIALOGUES = 1000
 LABELLED = 0.05
-POOLS: PoolKeywords = {"labelled": LABELLED, "num_candidates": 5, "context_turns": 3}
+POOLS: dict[str, Any] = {"labelled": LABELLED, "num_candidates": 5, "context_turns": 3}
 """Small pools of short contexts."""
 LIMIT: Mapping[Split, int] = MappingProxyType({"validation": 150, "test": 300})
 

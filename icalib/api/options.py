@@ -61,22 +61,22 @@ class Place:
     address: str | None = None
     executor: ExecutorName = "ray"
 
+    def __post_init__(self) -> None:
+        choice("executor", self.executor, EXECUTORS)
+        if self.executor == "local" and self.address:
+            raise SettingError(
+                f"the local executor works in this process; found address {self.address}. Leave `address` out, or use "
+                "the ray executor."
+            )
+
     @classmethod
     def of(cls, keywords: PlaceKeywords) -> Place:
         """Read keywords that may contain more than these, or raise a SettingError."""
-        given: dict[str, Any] = {**_given(cls, keywords), "runs": local_path(keywords.get("runs", "runs"))}
-        place = cls(**given)
-        choice("executor", place.executor, EXECUTORS)
-        if place.executor == "local" and place.address:
-            raise SettingError(
-                f"the local executor works in this process; found address {place.address}. Leave `address` out, or use "
-                "the ray executor."
-            )
-        return place
+        return cls(**_given(cls, keywords))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTemplate:
+class RunTemplate(Place):
     """What runs of several methods and seeds have in common: data, labelled fraction and those of `RunKeywords`."""
 
     data: Path
@@ -87,19 +87,22 @@ class RunTemplate:
     backbone: str | None = None
     resample_labels: bool = False
     experiment: str = "default"
+    fresh: bool = False
 
     @classmethod
-    def of(cls, data: str | Path | None, labelled: float | None, keywords: RunKeywords) -> RunTemplate:
+    def of(cls, keywords: PlaceKeywords, data: str | Path | None = None, labelled: float | None = None) -> RunTemplate:
         """Read keywords that may contain more than these, or raise a SettingError."""
         if data is None:
             raise SettingError("`data` is missing: name the pool folder that `icalib prepare` made.")
-        given: dict[str, Any] = {**_given(cls, keywords), "limit": limits(keywords.get("limit"))}
-        return cls(data=local_path(data), labelled=labelled, **given)
+        given = _given(cls, keywords)
+        given |= {"data": local_path(data), "labelled": labelled, "limit": limits(given.get("limit"))}
+        return cls(**given)
 
 
-def _given(cls: type, keywords: Mapping[str, object]) -> dict[str, Any]:
+def _given(cls: type, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return those keywords that are fields of a dataclass and not None."""
-    return {one.name: keywords[one.name] for one in fields(cls) if keywords.get(one.name) is not None}
+    given = {one.name: keywords[one.name] for one in fields(cls) if keywords.get(one.name) is not None}
+    return {**given, "runs": local_path(given.get("runs", "runs"))}
 
 
 def limits(limit: int | Mapping[Split, int] | None) -> Mapping[Split, int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
-from icalib.api.options import Place, PlaceKeywords
+from icalib.api.options import ExecutorName, Place
 from icalib.api.session import Session, session
 from icalib.core.storage import local_path, location
 
@@ -15,58 +15,43 @@ if TYPE_CHECKING:
     from icalib.data.schema import PoolSet
 
 
-class PoolKeywords(TypedDict, total=False):
-    """What decides a pool folder's content besides its source; `icalib.data.settings.PrepareSettings` explains each."""
-
-    protocol: str | None
-    labelled: float | None
-    format: str | None
-    speakers: Mapping[str, Literal["user", "agent", "skip"]]
-    columns: Mapping[str, str]
-    map_intents: str | Path | Mapping[str, Any]
-    num_candidates: int
-    negative_sampler: str
-    context_turns: int
-    min_context: int
-    seed: int
-    limit: int | None
-    unanswerable: float
-    skip_bad: bool
-
-
-class PrepareKeywords(PoolKeywords, PlaceKeywords, total=False):
-    """What `prepare` takes besides its first arguments."""
-
-    logs: str | Path | None
-    """Dialogues outside the pools, for post-training; they may contain those of the source."""
-    fresh: bool
-    """Replace a pool folder made from other inputs."""
-
-
-def prepare(source: str | Path, out: str | Path, **options: Unpack[PrepareKeywords]) -> PoolSet:
+def prepare(
+    source: str | Path,
+    out: str | Path,
+    *,
+    logs: str | Path | None = None,
+    fresh: bool = False,
+    address: str | None = None,
+    executor: ExecutorName = "ray",
+    **settings: Any,
+) -> PoolSet:
     """Turn dialogues into pools: a context, its right response, and wrong ones mined from other dialogues.
 
         icalib.prepare("dialogues.jsonl", "pools/mine", executor="local")
 
-    The same call again returns the pool folder as it is.
+    The same call again returns the pool folder as it is. A DataError names an invalid record; a SettingError says that
+    an option is invalid, or that `out` contains something else.
 
-    `source` has dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz. A DataError names an
-    invalid record; a SettingError says that an option is invalid, or that `out` contains something else.
+    Args:
+        source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
+        out: pool folder to write: a path or e.g. s3://bucket/pools.
+        logs: dialogues outside the pools, for post-training; they may contain those of the source.
+        fresh: replace a pool folder made from other inputs.
+        address, executor: as in `run`.
+        settings: those of `icalib.data.settings.PrepareSettings`, which explains each.
     """
-    settings = {name: value for name, value in options.items() if name in PoolKeywords.__annotations__}
-    logs, fresh = options.get("logs"), options.get("fresh", False)
-    with session(Place.of(options)) as active:
-        where = local_path(source), local_path(out)
-        return prepare_pools(active, *where, settings, logs=local_path(logs) if logs else None, fresh=fresh)
+    with session(Place(address=address, executor=executor)) as active:
+        others = local_path(logs) if logs else None
+        return prepare_pools(active, local_path(source), local_path(out), settings, logs=others, fresh=fresh)
 
 
-def preview(source: str | Path, **options: Unpack[PoolKeywords]) -> list[str]:
+def preview(source: str | Path, **settings: Any) -> list[str]:
     """Return lines that show what `prepare` understands of the first records of a source; nothing is written."""
     from icalib.core.component import validated
     from icalib.data.preview import preview as lines
     from icalib.data.settings import PrepareSettings
 
-    return list(lines(local_path(source), validated(PrepareSettings, options)))
+    return list(lines(local_path(source), validated(PrepareSettings, settings)))
 
 
 def prepare_pools(
@@ -78,28 +63,26 @@ def prepare_pools(
     logs: Path | None = None,
     fresh: bool = False,
 ) -> PoolSet:
-    """Prepare a pool folder with its stages shown; the settings are `PoolKeywords`."""
+    """Prepare a pool folder with its stages shown; the settings are those of `PrepareSettings`."""
     from icalib.core.component import validated
     from icalib.core.events import Progress, StageFinished, StageStarted
     from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
 
-    progress, started = active.progress, time.monotonic()
-    current, since = "", started
+    show, started = active.progress.show, time.monotonic()
+    begun: dict[str, float] = {}
 
-    def begin(stage: str) -> None:
-        nonlocal current, since
-        if current:
-            seconds = time.monotonic() - since
-            progress.show(StageFinished(current, current, 0, "", out, seconds, reused=False))
-        if stage:
-            progress.show(StageStarted(stage, reused=False))
-        current, since = stage, time.monotonic()
+    def finish() -> None:
+        for stage in list(begun):
+            seconds = time.monotonic() - begun.pop(stage)
+            show(StageFinished(stage, stage, 0, "", out, seconds, reused=False))
 
     def on_progress(stage: str, done: int, total: int | None) -> None:
-        if stage != current:
-            begin(stage)
-        progress.show(Progress(stage, done, total))
+        if stage not in begun:
+            finish()
+            begun[stage] = time.monotonic()
+            show(StageStarted(stage, reused=False))
+        show(Progress(stage, done, total))
 
     pool_set = make_pools(
         source,
@@ -111,7 +94,7 @@ def prepare_pools(
         progress=on_progress,
         note=active.message,
     )
-    begin("")
+    finish()
     counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
     logged = f", {pool_set.num_logs} dialogues of logs" if pool_set.num_logs else ""
     active.message(

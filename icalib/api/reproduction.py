@@ -89,7 +89,7 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
 
 
 def experiment_of(table: Table, template: RunTemplate) -> str:
-    """The folder of a table's runs, which tables of one paper share; other settings have other folders."""
+    """Return the folder of a table's runs, which tables of one paper share; other settings have other folders."""
     if template.experiment != "default" or table.preset is None:
         return template.experiment
     own_backbone = table.backbone and not template.backbone
@@ -116,7 +116,6 @@ def pool_marks(table: Table, pool_set: PoolSet) -> list[str]:
 def _run_marks(
     table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunSettings], labelled: float
 ) -> list[str]:
-    """Where the runs' settings differ from the paper's: those of the command line, the backbone, fraction and seeds."""
     from icalib.core.component import described, with_setting
 
     paper = variant_of(row.method, table.preset, changes, lenient=True)
@@ -147,7 +146,7 @@ def prepare_hint(table: Table, data: Path) -> str | None:
     return prepare_command(pool_set, PROTOCOLS[table.protocol], data)
 
 
-def run_row(one: TableRow, others: Sequence[Path], limit: int | None, active: Session) -> TableRow:
+def run_row(one: TableRow, others: Sequence[Path], template: RunTemplate, active: Session) -> TableRow:
     """Make the runs of a row and evaluate them on other pools; the first error ends the row, and is shown in it."""
     finished: list[RunFolder] = []
     what = ""
@@ -155,10 +154,10 @@ def run_row(one: TableRow, others: Sequence[Path], limit: int | None, active: Se
         for settings in one.settings:
             what = f"seed {settings.seed}"
             active.message(f"{one.row.label}: {settings.method}, {settings.labelled:.3g} labelled, {what}")
-            finished.append(active.run(settings))
+            finished.append(active.run(settings, fresh=template.fresh))
         for data, folder in product(others, finished):
             what = f"{folder.name} on {data.resolve().name}"
-            active.evaluate(folder, data, limit)
+            active.evaluate(folder, data, template.limit.get("test"))
     except IcalibError as error:
         active.message(f"{one.row.label} failed: {what}: {error}")
         return replace(one, runs=tuple(finished)).failed(f"{what}: {error}")

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from icalib.api.exports import ExportKeywords
     from icalib.core.run_folder import RunFolder
     from icalib.pipeline.loaded_ranker import LoadedRanker
     from icalib.reports.label_curve import LabelCurve
@@ -48,9 +47,9 @@ class Run:
 
         return LoadedRanker.load(self.path)
 
-    def export(self, out: str | Path, **options: Unpack[ExportKeywords]) -> Path:
+    def export(self, out: str | Path, **options: Any) -> Path:
         """Write its ranker as a folder that other software loads, as `icalib.export` does."""
-        from icalib.api.exports import export
+        from icalib.api.deploy import export
 
         return export(self.path, out, **options)
 

@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from icalib.api.options import Place, RunKeywords, RunTemplate, choice
 from icalib.api.results import Comparison, Curve, Run
 from icalib.api.session import command_line, session
-from icalib.api.settings import (
-    check,
-    comparison_settings,
-    curve_settings,
-    from_config,
-    run_settings,
-    with_test_pools,
-)
+from icalib.api.settings import check, comparison_settings, curve_settings, from_config, run_settings, with_test_pools
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from icalib.core.run_folder import RunFolder
     from icalib.data.schema import Split
     from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -55,7 +47,9 @@ def run(
     check([chosen], place.runs, fresh=fresh)
     with session(place) as active:
         (finished,) = active.run_all([chosen], fresh=fresh)
-    write_comparison([finished], finished.path / "report.html", finished.name)
+    from icalib.reports.html import write_report
+
+    write_report([finished], finished.path / "report.html", finished.name)
     return Run(finished.path)
 
 
@@ -64,7 +58,7 @@ def _chosen(
 ) -> RunSettings:
     if str(method).endswith((".yaml", ".yml")):
         return from_config(local_path(method))
-    return run_settings(str(method), RunTemplate.of(data, labelled, options), seed)
+    return run_settings(str(method), RunTemplate.of(options, data, labelled), seed)
 
 
 def dry_run(
@@ -78,7 +72,7 @@ def dry_comparison(
     methods: Sequence[str], data: str | Path, labelled: float | None, seeds: int, **options: Unpack[RunKeywords]
 ) -> list[DryStage]:
     """Return the stages of a comparison without computing any; the arguments are those of `compare`."""
-    return _dry(comparison_settings(methods, RunTemplate.of(data, labelled, options), seeds), options)
+    return _dry(comparison_settings(methods, RunTemplate.of(options, data, labelled), seeds), options)
 
 
 def _dry(chosen: Sequence[RunSettings], options: RunKeywords) -> list[DryStage]:
@@ -107,17 +101,19 @@ def compare(
         seeds: runs of each method, with seeds 1 to this.
         shift: other pool folders, on whose test pools each run is evaluated too.
     """
-    template, place, fresh = RunTemplate.of(data, labelled, options), Place.of(options), options.get("fresh", False)
+    template = RunTemplate.of(options, data, labelled)
     others = with_test_pools([local_path(other) for other in shift])
     chosen = comparison_settings(methods, template, seeds)
-    check(chosen, place.runs, fresh=fresh)
-    with session(place) as active:
-        finished = active.run_all(chosen, fresh=fresh)
+    check(chosen, template.runs, fresh=template.fresh)
+    with session(template) as active:
+        finished = active.run_all(chosen, fresh=template.fresh)
         limit = template.limit.get("test")
         shifts = [active.evaluate(folder, other, limit) for other in others for folder in finished]
-    report = write_comparison(
+    from icalib.reports.html import write_report
+
+    report = write_report(
         finished,
-        place.runs / template.experiment / f"compare-{template.data.name}.html",
+        template.runs / template.experiment / f"compare-{template.data.name}.html",
         f"{', '.join(methods)} on {template.data.name}",
     )
     _latest(report)
@@ -149,17 +145,17 @@ def curve(
     from icalib.reports.label_curve import label_curve, write_label_curve
 
     measured = choice("split", split, ("validation", "test"))
-    template, place, fresh = RunTemplate.of(data, None, options), Place.of(options), options.get("fresh", False)
+    template = RunTemplate.of(options, data)
     chosen = curve_settings(methods, template, fractions, seeds)
     every = [settings for group in chosen.values() for settings in group]
-    check(every, place.runs, fresh=fresh)
-    with session(place) as active:
-        finished = iter(active.run_all(every, fresh=fresh))
+    check(every, template.runs, fresh=template.fresh)
+    with session(template) as active:
+        finished = iter(active.run_all(every, fresh=template.fresh))
     runs = {fraction: list(islice(finished, len(group))) for fraction, group in chosen.items()}
     order = read_column(template.data, "train", "label_order")
     by_number = {_num_labelled(template, fraction, order): finished for fraction, finished in runs.items()}
     found = label_curve(template.data.name, measured, by_number)
-    report = place.runs / template.experiment / f"curve-{template.data.name}.html"
+    report = template.runs / template.experiment / f"curve-{template.data.name}.html"
     write_label_curve(found, report, command_line())
     push(report)
     _latest(report)
@@ -196,12 +192,3 @@ def load(run: str | Path) -> LoadedRanker:
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
     return LoadedRanker.load(local_path(run))
-
-
-def write_comparison(runs: Sequence[RunFolder], path: Path, title: str) -> Path:
-    """Write one HTML report of finished runs."""
-    from icalib.reports.html import write_report
-
-    write_report(list(runs), path, title)
-    push(path)
-    return path

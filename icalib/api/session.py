@@ -1,7 +1,4 @@
-"""Computing on a cluster, on this machine or in this process, with progress shown.
-
-This is the one module that knows how an executor is started and what a run's context is made of.
-"""
+"""Computing on a cluster, on this machine or in this process, with progress shown."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from icalib.data.negatives import ParallelMap
     from icalib.pipeline.executor import Executor
     from icalib.pipeline.run import RunContext, RunSettings
-    from icalib.reports.progress import JsonLines, TerminalProgress
+    from icalib.reports.progress import TerminalProgress
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Session:
     """An executor that has been started, and the display of its progress."""
 
     place: Place
-    progress: TerminalProgress | JsonLines
+    progress: TerminalProgress
 
     def message(self, text: str) -> None:
         """Show one line."""
@@ -73,7 +70,7 @@ class Session:
         return RayExecutor(available(self.place.workers))
 
     def run(self, settings: RunSettings, *, fresh: bool = False) -> RunFolder:
-        """Run a method; a run that is already finished is returned as it is."""
+        """Run a method; a finished run is returned as it is."""
         from icalib.pipeline.run import run
 
         return run(settings, self.context, fresh=fresh)
@@ -98,7 +95,9 @@ class Session:
 @contextmanager
 def session(place: Place) -> Generator[Session, None, None]:
     """Start an executor for as long as the block lasts; in local mode no Ray is started."""
-    with _progress() as progress:
+    from icalib.reports.progress import TerminalProgress
+
+    with TerminalProgress() as progress:
         active = Session(place, progress)
         if place.executor == "local":
             yield active
@@ -112,13 +111,6 @@ def session(place: Place) -> Generator[Session, None, None]:
         finally:
             if not is_users_own:
                 stop()
-
-
-def _progress() -> TerminalProgress | JsonLines:
-    """Return a display of progress on standard error, as the command line asks."""
-    from icalib.reports.progress import JsonLines, TerminalProgress
-
-    return JsonLines() if display().log_format == "json" else TerminalProgress()
 
 
 def command_line() -> str:

@@ -20,12 +20,9 @@ def run_settings(
 ) -> RunSettings:
     """Return a run's settings, or raise a SettingError if an option is missing or invalid.
 
-    Args:
-        name: a method, or a variant of one such as pg-drr@head.kernel=matern.
-        template: its preset comes before the variant's settings, and those before its settings.
-        seed: root seed.
-        own: the variant's settings by dotted name; None reads them from its name.
-        lenient: leave out presets and settings that the method doesn't have.
+    `name` is a method, or a variant of one such as pg-drr@head.kernel=matern; `own` has the variant's settings where
+    its name isn't to be read. The template's preset comes before these, and they before the template's settings.
+    `lenient` leaves out presets and settings that the method doesn't have.
     """
     from icalib.core.component import with_setting
     from icalib.methods.catalogue import label
@@ -51,7 +48,7 @@ def run_settings(
 
 
 def labelled_fraction(template: RunTemplate) -> float:
-    """The labelled fraction: the template's, or the pool folder's default; a SettingError if there is neither."""
+    """Return the template's labelled fraction, or the pool folder's; a SettingError if there is neither."""
     from icalib.data.pools import read_pool_set
 
     pool_set = read_pool_set(template.data)
@@ -69,7 +66,7 @@ def checked_fraction(fraction: float) -> float:
 
 
 def variant_of(name: str, preset: str | None, own: Mapping[str, Any] | None = None, *, lenient: bool = False) -> Any:
-    """A method, or a variant of one, before the template's settings; the arguments are those of `run_settings`."""
+    """Return a method, or a variant of one, before the template's settings; arguments as for `run_settings`."""
     from icalib.core.component import with_settings
     from icalib.methods.catalogue import load_method
 
@@ -80,7 +77,7 @@ def variant_of(name: str, preset: str | None, own: Mapping[str, Any] | None = No
 
 
 def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings by dotted name, from NAME=VALUE with values as YAML writes them; a SettingError if one is invalid."""
+    """Return settings by dotted name from NAME=VALUE, values as in YAML; a SettingError if one is invalid."""
     from icalib.core.text import shortened
     from icalib.core.yaml_text import parse_yaml
 
@@ -102,7 +99,7 @@ def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def from_config(path: Path) -> RunSettings:
-    """The settings in a run's config.yaml."""
+    """Return the settings in a run's config.yaml."""
     from icalib.core.files import is_file
     from icalib.core.run_folder import RUN_VERSION, read_config
     from icalib.pipeline.run import RunSettings
@@ -117,13 +114,10 @@ def from_config(path: Path) -> RunSettings:
 
 
 def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:
-    """The settings of a preset of a method, or of a variant of one, by dotted name; None changes nothing.
+    """Return the settings of a preset of a method, or of a variant of one, by dotted name; None changes nothing.
 
-    If `lenient`, a method without this preset keeps its own settings, unless the preset is a paper's and the method is
-    trained: beside a paper's rows, a row with other settings would stand under the paper's name.
-
-    Raises:
-        SettingError: the method has no such preset.
+    A SettingError says that the method has no such preset. If `lenient`, it then keeps its own settings, unless the
+    preset is a paper's and the method is trained: beside a paper's rows, it would stand under the paper's name.
     """
     from icalib.methods.catalogue import is_of_paper, load_method, presets
 
@@ -150,7 +144,7 @@ def check_preset(preset: str | None, names: Sequence[str]) -> None:
 
 
 def changed(method: Any, settings: Mapping[str, Any], *, lenient: bool = False) -> Any:
-    """A method with settings changed; the start of a name may be left out where the rest is unique."""
+    """Return a method with settings changed; the start of a name may be left out where the rest is unique."""
     from icalib.core.component import with_settings
 
     wanted = _in_full(method, settings)
@@ -164,16 +158,13 @@ def _in_full(method: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(method: Any, paths: Collection[str]) -> list[str]:
-    """The paths that a method has, or gets by another of them: a component that is replaced brings its own."""
+    """Return the paths that a method has, or gets by another of them: a component that is replaced brings its own."""
     from icalib.core.component import has_setting
 
-    existing = [path for path in paths if has_setting(method, path) and not _post_trains_baseline(method, path)]
+    existing = [path for path in paths if has_setting(method, path)]
+    if not method.regime.trains and method.post_training is None:  # a baseline that shows the plain backbone
+        existing = [path for path in existing if not path.startswith("post_training")]
     return [path for path in paths if path in existing or any(path.startswith(f"{whole}.") for whole in existing)]
-
-
-def _post_trains_baseline(method: Any, path: str) -> bool:
-    """Whether a setting of the compared methods would post-train a baseline that shows the plain backbone."""
-    return not method.regime.trains and method.post_training is None and path.startswith("post_training")
 
 
 def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
@@ -208,7 +199,7 @@ def check(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> 
 
 
 def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
-    """The runs of a comparison; the untrained methods are added, with one seed."""
+    """Return the runs of a comparison; the untrained methods are added, with one seed."""
     from icalib.methods.catalogue import EXTERNAL, module_path
 
     for name in methods:  # what is seen to be wrong without importing torch comes first
@@ -230,7 +221,7 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
 def curve_settings(
     methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
 ) -> dict[float | None, list[RunSettings]]:
-    """The runs of a label curve by labelled fraction, ascending; None: the untrained methods."""
+    """Return the runs of a label curve by labelled fraction, ascending; None: the untrained methods."""
     if not fractions or seeds < 1:
         raise SettingError(
             "a label curve needs at least one labelled fraction and one seed, e.g. --fractions 0.01,0.1."

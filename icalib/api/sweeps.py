@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from icalib.api.options import Place, RunKeywords, RunTemplate, choice
+from icalib.api.options import RunKeywords, RunTemplate, choice
 from icalib.api.results import Sweep
 from icalib.api.session import Session, command_line, session
 from icalib.api.settings import preset_settings, run_settings
@@ -45,24 +45,22 @@ def sweep(
 
         icalib.sweep("icast_tpe", "pools/mine", trials=20)
 
-    Trials are compared on validation pools. The best one alone is evaluated on test, at the end.
+    Trials are compared on validation pools; the best one alone is evaluated on test, at the end.
 
     Args:
         space: a tune space: its name, its file, or its import path.
         data, labelled: as in `run`.
         trials: total number of trials; None means a grid's points, else 20.
-        options: method, sampler, pruner, seeds, concurrent, and those of `run`; `fresh` forgets the trials of the same
-            sweep, and cached stages are still reused. The local executor runs one trial after the other.
+        options: `SweepKeywords`; `fresh` forgets the trials of the same sweep, cached stages are still reused.
     """
-    chosen, settings, base = _ask(space, data, labelled, options)
-    place = Place.of(options)
+    template = RunTemplate.of(options, data, labelled)
+    chosen, settings, base = _ask(space, template, options)
     from icalib.reports.sweep_views import write_views
     from icalib.sweeps.sweep import sweep
 
-    with session(place) as active:
+    with session(template) as active:
         plan, run_trials = _plan(active, trials, options.get("concurrent"))
-        fresh = options.get("fresh", False)
-        folder = sweep(settings, chosen, base, active.context, plan, run_trials, fresh=fresh)
+        folder = sweep(settings, chosen, base, active.context, plan, run_trials, fresh=template.fresh)
     write_views(folder)
     return Sweep(folder.path)
 
@@ -71,21 +69,19 @@ def dry_sweep(
     space: str, data: str | Path, labelled: float | None, trials: int | None, options: SweepKeywords
 ) -> SweepFolder:
     """Count what each trial's thresholds would pseudo-label, without training students; the arguments are `sweep`'s."""
-    chosen, settings, base = _ask(space, data, labelled, options)
-    place = Place.of(options)
+    template = RunTemplate.of(options, data, labelled)
+    chosen, settings, base = _ask(space, template, options)
     from icalib.sweeps.dry import dry
     from icalib.sweeps.study import proposals
     from icalib.sweeps.sweep import claimed
 
     tried = proposals(chosen, base.settings, settings.sampler, trials)
-    with session(place) as active, claimed(settings, place.runs.resolve()) as folder:
+    with session(template) as active, claimed(settings, template.runs.resolve()) as folder:
         folder.write_dry(list(dry(tried, base, settings.seeds, active.context)))
     return folder
 
 
-def _ask(
-    space: str, data: str | Path, labelled: float | None, options: SweepKeywords
-) -> tuple[Space, SweepSettings, RunSettings]:
+def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Space, SweepSettings, RunSettings]:
     """Resolve and check the arguments of `sweep`; the last value returned is the run that proposals change."""
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits
@@ -94,7 +90,6 @@ def _ask(
     from icalib.sweeps.study import proposals
 
     chosen = load_space(space)
-    template = RunTemplate.of(data, labelled, options)
     method = options.get("method") or chosen.method
     pruner = choice("pruner", options.get("pruner") or chosen.pruner, PRUNERS)
     if pruner != "none" and len(chosen.metrics) > 1:
@@ -126,7 +121,6 @@ def _ask(
 
 
 def _plan(active: Session, num_trials: int | None, concurrent: int | None) -> tuple[SweepPlan, RunTrials]:
-    """How trials are run: by Ray Tune side by side, or in this process one after the other."""
     from icalib.sweeps.sweep import SweepPlan, run_here
 
     executor = active.context.executor

@@ -131,8 +131,7 @@ def jobs(
     ] = "list",
     job: Annotated[str, typer.Argument(metavar="[ID]", help="The id that `icalib jobs` shows.")] = "",
     follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Show the log until the job ends; its exit code is this command's."),
+        bool, typer.Option("--follow", "-f", help="Show the log until the job ends; its exit code is this command's.")
     ] = False,
     address: Dashboard = None,
     as_json: Json = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from icalib.cli.app import verb
 from icalib.cli.options import Address, Executor, Labelled, parsed_pairs, place_argument, place_option
 from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
-
-if TYPE_CHECKING:
-    from icalib.api.pools import PoolKeywords
 
 
 @verb
@@ -65,8 +62,7 @@ class PoolSetOptions:
         ),
     ] = None
     map_intents: Annotated[
-        Path | None,
-        typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md)."),
+        Path | None, typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md).")
     ] = None
     num_candidates: Annotated[
         int | None, typer.Option("--candidates", help="Candidates of each pool, with the right one; default: 10.")
@@ -99,11 +95,10 @@ class PoolSetOptions:
         ),
     ] = None
     skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping."),
+        bool, typer.Option("--skip-bad", help="Write invalid records to OUT.rejected.jsonl instead of stopping.")
     ] = False
 
-    def keywords(self) -> PoolKeywords:
+    def keywords(self) -> dict[str, Any]:
         """Return them as the API takes them, or raise a SettingError if a text can't be parsed."""
         given: dict[str, Any] = {
             **vars(self),
@@ -111,7 +106,7 @@ class PoolSetOptions:
             "columns": parsed_pairs("--columns", self.columns or ()),
         }
         # a protocol refuses what is given, so defaults must not be
-        return cast("PoolKeywords", {name: value for name, value in given.items() if value is not None})
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @verb
@@ -141,12 +136,4 @@ def prepare(
     if out is None:
         raise SettingError("--out is missing: name the pool folder to write, or add --preview to write nothing.")
     starting(f"prepare {source}")
-    prepare(
-        source,
-        out,
-        **options.keywords(),
-        logs=logs,
-        fresh=fresh,
-        address=address,
-        executor=executor,
-    )
+    prepare(source, out, logs=logs, fresh=fresh, address=address, executor=executor, **options.keywords())

@@ -23,11 +23,11 @@ def demo(
     starting("demo")
     from icalib.api.options import Place
     from icalib.api.pools import prepare_pools
-    from icalib.api.runs import write_comparison
     from icalib.api.session import session
     from icalib.data.simulate import simulate
     from icalib.demo import NUM_DIALOGUES, POOLS, ROWS, demo_settings
     from icalib.pipeline.run import check_free
+    from icalib.reports.html import write_report
 
     data = runs / "demo" / "pools"
     chosen = demo_settings(data, seed)
@@ -39,7 +39,7 @@ def demo(
         truth = simulate(source, num_dialogues=NUM_DIALOGUES, seed=seed)
         prepare_pools(active, source, data, POOLS, fresh=fresh)
         finished = active.run_all(chosen, fresh=fresh)
-    report = write_comparison(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
+    report = write_report(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
     from icalib.reports.terminal import print_runs
 
     width = max(map(len, ROWS))

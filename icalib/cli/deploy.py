@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from icalib.api.options import PlaceKeywords
 from icalib.cli.app import verb
-from icalib.cli.options import Executor, ExecutorOptions, Run, Runs, parsed_pairs, place_argument, place_option
+from icalib.cli.options import Executor, PlaceOptions, Run, parsed_pairs, place_argument, place_option
 from icalib.cli.output import say
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull
@@ -46,19 +45,19 @@ def calibrate(
     chooses one of them, or the scores as they are. Then `icalib calibrate --apply CALIBRATOR SCORES --out FILE` adds
     the column calibrated_prob to scores of the same ranker.
     """
-    from icalib.api import calibration
+    from icalib.api import deploy
 
     names = parsed_pairs("--columns", columns or ())
     if apply is None:
-        from icalib.reports.calibration import print_calibration
+        from icalib.reports.terminal import print_calibration
 
-        found = calibration.calibrate(scores, out, columns=names, scale=scale, seed=seed)
+        found = deploy.calibrate(scores, out, columns=names, scale=scale, seed=seed)
         print_calibration(found.calibrator)
         say(f"calibrator: {location(out)}")
     elif scale != "auto" or seed != 1:
         raise SettingError("--scale and --seed are for fitting a calibrator. Leave them out with --apply.")
     else:
-        applied = calibration.apply(apply, scores, out, columns=names)
+        applied = deploy.apply(apply, scores, out, columns=names)
         for note in applied.notes:
             say(f"note: {note}")
         say(f"{location(out)}: {applied.num_pairs} pairs")
@@ -98,21 +97,19 @@ def export(
         typer.Option(min=1, help="Train a student on at most this many training pools, labelled ones first."),
     ] = None,
     license: Annotated[str, typer.Option(help="Licence of the model, for its card: e.g. apache-2.0.")] = "unknown",
-    runs: Runs = Path("runs"),
-    executor: ExecutorOptions,
+    place: PlaceOptions,
 ) -> None:
     """Write a finished run's ranker as a folder that other software loads, with a model card.
 
     The model is compared with the run's ranker before anything is written; what a format can't express is refused, and
     the message names the alternative: a student (--distil) can always be exported. Only a student needs workers.
     """
-    from icalib.api.exports import export as export_run
+    from icalib.api.deploy import export as export_run
     from icalib.core.files import read_json
     from icalib.exports.texts import EXPORT_FILE
 
-    place: PlaceKeywords = {**executor.keywords(), "runs": runs}
     written = export_run(
-        run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **place
+        run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **vars(place)
     )
     chosen = format or read_json(written / EXPORT_FILE)["format"]
     say(f"{location(written)}: {chosen}; README.md is its card")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -19,10 +19,6 @@ class DisplayOptions:
     """How progress and tables are shown: options of every verb."""
 
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only results and errors.")] = False
-    wide: Annotated[bool, typer.Option("--wide", help="Show all columns, wider than the terminal if need be.")] = False
-    log_format: Annotated[
-        Literal["text", "json"], typer.Option(help="Progress as text, or as one JSON object an event.")
-    ] = "text"
     track: Annotated[
         list[str] | None, typer.Option("--track", help="Also send runs to mlflow or wandb; may be repeated.")
     ] = None
@@ -31,13 +27,7 @@ class DisplayOptions:
 def with_groups(function: Callable[..., None]) -> Callable[..., None]:
     """Return a verb as Typer takes it: with the fields of each dataclass in place of the parameter, and DisplayOptions.
 
-    Fields carry Typer's annotations, as parameters do:
-
-        @dataclass(frozen=True)
-        class Machines:
-            workers: Annotated[int | None, typer.Option(help="Training workers.")] = None
-
-        def run(method: str, machines: Machines) -> None: ...
+    Fields carry Typer's annotations, as parameters do.
     """
     hints = get_type_hints(function, include_extras=True)
     declared = inspect.signature(function).parameters
@@ -50,15 +40,13 @@ def with_groups(function: Callable[..., None]) -> Callable[..., None]:
     def command(**values: Any) -> None:
         shown: DisplayOptions = made(DisplayOptions, values)
         values |= {name: made(group, values) for name, group in groups.items()}
-        with showing(Display(shown.quiet, shown.wide, shown.log_format, tuple(shown.track or ()))):
+        with showing(Display(shown.quiet, tuple(shown.track or ()))):
             function(**values)
 
     options: list[Parameter] = []
     for name, parameter in declared.items():
-        if name in groups:
-            options += _options(groups[name])
-        else:
-            options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+        own = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
+        options += _options(groups[name]) if name in groups else [own]
     options += _options(DisplayOptions)
     command.__signature__ = inspect.Signature(options)  # pyright: ignore[reportAttributeAccessIssue]
     command.__annotations__ = {option.name: option.annotation for option in options}

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import (
-    ExecutorOptions,
-    Json,
-    OtherData,
-    Run,
-    Runs,
-    TestLimit,
-    place_argument,
-    place_option,
-)
+from icalib.cli.options import Json, PlaceOptions, Run, place_argument, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
@@ -28,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from icalib.api.options import Place
+
+Limit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
 
 
 @verb
@@ -42,15 +35,14 @@ def score(
         Path | None, place_option("Pool folder that `icalib prepare` made; its labels may be unknown.")
     ] = None,
     split: Annotated[str, typer.Option(help="Which pools of --data: train, validation or test.")] = "test",
-    limit: TestLimit = None,
+    limit: Limit = None,
     out: Annotated[Path, place_option("Parquet file to write; with PAIRS a folder of such files.")] = Path(
         "predictions.parquet"
     ),
     rows_per_file: Annotated[
         int, typer.Option(min=1, help="Rows of PAIRS that are scored into one file, the unit of work and of resuming.")
     ] = 20_000,
-    runs: Runs = Path("runs"),
-    executor: ExecutorOptions,
+    place: PlaceOptions,
 ) -> None:
     """Write a finished run's predictions for any pools: one row per pair, with probability and uncertainty.
 
@@ -65,9 +57,9 @@ def score(
     """
     starting(f"score {location(run)}")
     if pairs is not None and data is None:
-        _score_pairs(run, pairs, out, rows_per_file, executor.place(runs))
+        _score_pairs(run, pairs, out, rows_per_file, place.place())
     elif pairs is None and data is not None:
-        _score_pools(run, data, split, limit, out, executor.place(runs))
+        _score_pools(run, data, split, limit, out, place.place())
     else:
         raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
 
@@ -117,10 +109,11 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
 def evaluate(
     run: Run,
     *,
-    data: OtherData = None,
-    limit: TestLimit = None,
-    runs: Runs = Path("runs"),
-    executor: ExecutorOptions,
+    data: Annotated[
+        Path | None, place_option("Another pool folder than the run's own; nothing is fitted on it.")
+    ] = None,
+    limit: Limit = None,
+    place: PlaceOptions,
     as_json: Json = False,
 ) -> None:
     """Measure a finished run on the test split of other pools; without --data show its own metrics again.
@@ -143,7 +136,7 @@ def evaluate(
     else:
         (other,) = with_test_pools([data])
         starting(f"evaluate {location(run)}")
-        with session(executor.place(runs)) as active:
+        with session(place.place()) as active:
             result = active.evaluate(RunFolder(run), other, limit)
         print_shift(result, own)
     if as_json:
@@ -266,13 +259,13 @@ def _latest_comparison(folder: Path) -> Path | None:
 
 
 def _report_runs(folders: Sequence[Path], out: Path | None) -> Path:
-    from icalib.api.runs import write_comparison
     from icalib.core.run_folder import RunFolder
+    from icalib.reports.html import write_report
     from icalib.reports.terminal import print_runs
 
     runs = [RunFolder.open(folder) for folder in folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
-    page = write_comparison(runs, out or default, " · ".join(folder.name for folder in folders[:3]))
+    page = write_report(runs, out or default, " · ".join(folder.name for folder in folders[:3]))
     print_runs(runs)
     if len(runs) == 1:
         say_views(page, folders[0])

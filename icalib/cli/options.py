@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from icalib.api.options import ExecutorName, Place, PlaceKeywords, RunKeywords
+from icalib.api.options import ExecutorName, Place, RunKeywords
 from icalib.api.settings import parsed_settings
 from icalib.core.errors import SettingError
 from icalib.core.files import FOLDER_NAME
@@ -71,14 +71,26 @@ Fresh = Annotated[
 ]
 Dry = Annotated[bool, typer.Option("--dry", help="Only list the stages, cached or not.")]
 Run = Annotated[Path, place_argument("Finished run folder: runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED.")]
-OtherData = Annotated[Path | None, place_option("Another pool folder than the run's own; nothing is fitted on it.")]
-TestLimit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """What runs have in common besides method, pools and seed, and where they are stored."""
+class PlaceOptions:
+    """Where run folders are stored; how many training workers, on which cluster, by which executor."""
+
+    runs: Runs = Path("runs")
+    workers: Workers = None
+    address: Address = None
+    executor: Executor = "ray"
+
+    def place(self) -> Place:
+        """Return them as a value, or raise a SettingError."""
+        return Place(**vars(self))
+
+
+@dataclass(frozen=True)
+class RunOptions(PlaceOptions):
+    """What runs have in common besides method, pools and seed."""
 
     limit: Annotated[
         str | None,
@@ -94,32 +106,15 @@ class RunOptions:
         bool,
         typer.Option("--resample-labels", help="Let each seed draw its own labelled pools: the spread includes that."),
     ] = False
-    runs: Runs = Path("runs")
     experiment: Annotated[
         str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.", callback=_folder_name)
     ] = "default"
+    fresh: Fresh = False
 
     def keywords(self) -> RunKeywords:
         """Return them as the API takes them, or raise a SettingError if a text can't be parsed."""
         parsed = {"limit": parsed_limit(self.limit), "settings": parsed_settings(self.settings or ())}
         return cast("RunKeywords", {**vars(self), **parsed})
-
-
-@dataclass(frozen=True)
-class ExecutorOptions:
-    """How many training workers, on which cluster, by which executor."""
-
-    workers: Workers = None
-    address: Address = None
-    executor: Executor = "ray"
-
-    def keywords(self) -> PlaceKeywords:
-        """Return them as the API takes them."""
-        return {"workers": self.workers, "address": self.address, "executor": self.executor}
-
-    def place(self, runs: Path) -> Place:
-        """Return them together with the runs folder."""
-        return Place.of({"runs": runs, **self.keywords()})
 
 
 def parsed_limit(text: str | None) -> Any:

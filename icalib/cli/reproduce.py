@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import ExecutorOptions, RunOptions, parsed_fractions, place_option
+from icalib.cli.options import RunOptions, parsed_fractions, place_option
 from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import push
@@ -37,7 +37,6 @@ def reproduce(
         int | None, typer.Option(min=1, help="Runs of each row, with seeds 1 to N; default: as many as the paper has.")
     ] = None,
     options: RunOptions,
-    executor: ExecutorOptions,
     dry: Annotated[bool, typer.Option("--dry", help="Only show what would run and what exists already.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the tables.")] = False,
 ) -> None:
@@ -68,7 +67,7 @@ def reproduce(
     if others and wanted.kind != "shift":
         raise SettingError(f"--shift is for tables about shift; {table} is about {wanted.kind}. Leave it out.")
     starting(f"reproduce {table}")
-    template = RunTemplate.of(data, None, options.keywords())
+    template = RunTemplate.of(options.keywords(), data)
     fractions = parsed_fractions(labelled, "--labelled") if labelled is not None else None
     planned = reproduction.planned_rows(wanted, template, fractions, seeds)
     pool_set, other_sets = read_pool_set(template.data), [read_pool_set(other) for other in others]
@@ -87,8 +86,8 @@ def reproduce(
     if dry:
         _say_plan(planned, options.runs.resolve())
         return
-    with session(executor.place(options.runs)) as active:
-        done = [reproduction.run_row(row, others, template.limit.get("test"), active) for row in planned]
+    with session(template) as active:
+        done = [reproduction.run_row(row, others, template, active) for row in planned]
         if wanted.kind == "cost":
             done = reproduction.time_rows(done, template.data, active)
     folder = options.runs / reproduction.experiment_of(wanted, template)
@@ -110,7 +109,7 @@ def _say_plan(rows: Sequence[TableRow], runs: Path) -> None:
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:
-    from icalib.api.runs import write_comparison
+    from icalib.reports.html import write_report
     from icalib.reports.paper_table import print_reproduced, write_reproduced
 
     print_reproduced(reproduction)
@@ -119,4 +118,4 @@ def _show(reproduction: Reproduction, page: Path) -> None:
     say(f"page: {page}")
     runs = [run for row in reproduction.rows for run in row.runs]
     if runs and reproduction.table.kind in ("curve", "reliability", "cases"):
-        say(f"diagrams, rounds and cases: {write_comparison(runs, page.with_name(f'runs-{page.name}'), page.stem)}")
+        say(f"diagrams, rounds and cases: {write_report(runs, page.with_name(f'runs-{page.name}'), page.stem)}")

@@ -9,26 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import (
-    Address,
-    Data,
-    Dry,
-    Executor,
-    ExecutorOptions,
-    Fresh,
-    Json,
-    Labelled,
-    RunOptions,
-    parsed_fractions,
-    place_option,
-)
+from icalib.cli.options import Data, Dry, Json, Labelled, RunOptions, parsed_fractions, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from icalib.api.options import RunKeywords
     from icalib.api.sweeps import SweepKeywords
     from icalib.pipeline.dry import DryStage
 
@@ -43,8 +30,6 @@ def run(
     labelled: Labelled = None,
     seed: Annotated[int, typer.Option(help="Root seed.")] = 1,
     options: RunOptions,
-    executor: ExecutorOptions,
-    fresh: Fresh = False,
     dry: Dry = False,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +37,7 @@ def run(
     starting(f"run {method}")
     from icalib.api.runs import dry_run, run
 
-    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    keywords = options.keywords()
     if dry:
         _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), options.runs, as_json=as_json)
         return
@@ -82,8 +67,6 @@ def compare(
         place_option("Evaluate every run on the test split of this pool folder too; may be repeated."),
     ] = None,
     options: RunOptions,
-    executor: ExecutorOptions,
-    fresh: Fresh = False,
     dry: Dry = False,
     as_json: Json = False,
 ) -> None:
@@ -96,7 +79,7 @@ def compare(
     starting(f"compare {' '.join(methods)}")
     from icalib.api.runs import compare, dry_comparison
 
-    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    keywords = options.keywords()
     if dry:
         stages = dry_comparison(methods, data, labelled=labelled, seeds=seeds, **keywords)
         _show_stages(stages, options.runs, as_json=as_json)
@@ -113,7 +96,7 @@ def compare(
 
 def _show_stages(stages: Sequence[DryStage], runs: Path, *, as_json: bool) -> None:
     from icalib.pipeline.dry import summary
-    from icalib.reports.stages import print_stages
+    from icalib.reports.terminal import print_stages
 
     print_stages(stages, runs)
     if as_json:
@@ -133,8 +116,6 @@ def curve(
         Literal["validation", "test"], typer.Option(help="Pools to measure on; decide by validation.")
     ] = "validation",
     options: RunOptions,
-    executor: ExecutorOptions,
-    fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """How many labels do I need? Run methods with growing numbers of labels: one table, one plot, one answer.
@@ -145,7 +126,7 @@ def curve(
     starting(f"curve {' '.join(methods)}")
     from icalib.api.runs import curve
 
-    keywords: RunKeywords = {**options.keywords(), **executor.keywords(), "fresh": fresh}
+    keywords = options.keywords()
     found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, **keywords)
     from icalib.reports.terminal import print_label_curve
 
@@ -178,13 +159,9 @@ def sweep(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Each trial runs with seeds 1 to N; means count.")] = 1,
     options: RunOptions,
-    workers: Annotated[int | None, typer.Option(min=1, help="Training workers of each trial; default: 1.")] = None,
     concurrent: Annotated[
-        int | None,
-        typer.Option(min=1, help="Trials at a time; default: one per GPU, or one per four CPU cores."),
+        int | None, typer.Option(min=1, help="Trials at a time; default: one per GPU, or one per four CPU cores.")
     ] = None,
-    address: Address = None,
-    executor: Executor = "ray",
     dry: Annotated[
         bool,
         typer.Option(
@@ -192,18 +169,16 @@ def sweep(
             help="Show what each threshold setting would pseudo-label, without training students; trains one teacher.",
         ),
     ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget the trials of the same sweep; cached stages are still shared.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Try many settings of a method; the same command resumes, and with more --trials adds some.
 
     Trials are compared on validation pools. What they have in common (teacher, scores, students of equal pseudo
     labels) is computed once. Only the best trial is evaluated on test, at the end. While it runs,
-    `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too.
+    `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too. --workers are those of each trial;
+    --fresh forgets the trials of the same sweep, and cached stages are still shared.
     """
-    if dry and fresh:
+    if dry and options.fresh:
         raise SettingError(
             "--dry and --fresh can't be combined: --fresh would delete the sweep. Leave one of them out."
         )
@@ -216,11 +191,7 @@ def sweep(
         "sampler": sampler,
         "pruner": pruner,
         "seeds": seeds,
-        "workers": workers,
         "concurrent": concurrent,
-        "address": address,
-        "executor": executor,
-        "fresh": fresh,
     }
     if dry:
         folder = dry_sweep(space, data, labelled, trials, keywords)

@@ -6,9 +6,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
-
-LogFormat = Literal["text", "json"]
 
 
 @dataclass(frozen=True)
@@ -16,8 +13,6 @@ class Display:
     """How progress and tables are shown."""
 
     quiet: bool = False
-    wide: bool = False
-    log_format: LogFormat = "text"
     track: tuple[str, ...] = ()
 
 

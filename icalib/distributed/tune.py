@@ -15,8 +15,7 @@ from typing_extensions import override
 from icalib.core.storage import is_mirrored
 from icalib.distributed.executor import RayExecutor
 from icalib.distributed.session import check_alive
-from icalib.sweeps.sweep import Trials
-from icalib.sweeps.trial import TrialJob, run_seeds
+from icalib.sweeps.sweep import TrialJob, Trials, run_seeds
 
 _FOLDER = ".tune"
 _WATCH_EVERY_S = 2.0

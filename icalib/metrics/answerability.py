@@ -1,7 +1,6 @@
 """Metrics of telling pools with a right candidate from unanswerable ones, in which none is right.
 
-The unit is the pool. Its confidence is 1 − p_none, the probability that a candidate is right; where p_none was not
-fitted, it is the probability of the candidate that is ranked first.
+A pool's confidence is 1 − p_none, or the probability of its first candidate where p_none was not fitted.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ def answerability(scores: PoolScores) -> FloatArray:
 
 
 def false_accepts(confidence: FloatArray, is_unanswerable: FloatArray) -> FloatArray:
-    """Return the fraction of unanswerable pools that are accepted with RECALL or more of the answerable ones.
+    """Return the fraction of unanswerable pools accepted with RECALL or more of the answerable ones: [..., Q] → [...].
 
-    The threshold is the highest confidence that accepts so many; tied pools are accepted together. [..., Q] arrays of Q
-    pools keep their leading axes; NaN without both kinds of pools.
+    The threshold is the highest confidence that accepts so many; NaN without both kinds of pools.
 
     Example:
         >>> float(false_accepts(np.array([0.9, 0.8, 0.3, 0.7]), np.array([0.0, 1.0, 1.0, 0.0])))
@@ -52,7 +50,6 @@ def false_accepts(confidence: FloatArray, is_unanswerable: FloatArray) -> FloatA
 
 
 def _unanswerable(scores: PoolScores) -> FloatArray:
-    """Return 1 for pools without a right candidate and 0 for the others, [B]."""
     return (~scores.answerable).astype(np.float64)
 
 

@@ -36,8 +36,7 @@ def _hit(scores: PoolScores) -> FloatArray:
 
 
 def _has_several_right(scores: PoolScores) -> bool:
-    """Whether a pool has several right candidates: elsewhere MRR is MAP, and hit@1 is R@1."""
-    return bool((_num_right(scores) > 1).any())
+    return bool((_num_right(scores) > 1).any())  # elsewhere MRR is MAP, and hit@1 is R@1
 
 
 def _true_positives(scores: PoolScores, threshold: float) -> FloatArray:
@@ -58,7 +57,6 @@ def _top_bins(scores: PoolScores) -> BinSums:
 
 
 def _decided(samples: PoolSamples) -> Classification:
-    """Return P, R and F1 by the decision of the run."""
     num_right = samples.sum(_num_right)
     if samples.evaluation.decision == "argmax":
         return classification(samples.sum(_hit), samples.num_pools, num_right)
@@ -68,12 +66,8 @@ def _decided(samples: PoolSamples) -> Classification:
     )
 
 
-def _num_pairs(samples: PoolSamples) -> FloatArray:
-    return samples.sum(PoolScores.sizes)
-
-
 def _mean_prob(samples: PoolSamples) -> FloatArray:
-    return samples.sum(_sum_prob) / _num_pairs(samples)
+    return samples.sum(_sum_prob) / samples.sum(PoolScores.sizes)
 
 
 def _adaptive_ece(samples: PoolSamples) -> FloatArray:
@@ -119,9 +113,7 @@ BUILTIN: tuple[Metric, ...] = (
     _class("P", "precision over pairs, decided as for F1", lambda decided: decided.precision),
     _class("R", "recall over pairs, decided as for F1", lambda decided: decided.recall),
     _calibration_error(
-        "ECE",
-        "expected calibration error over pairs, 10 equal bins",
-        lambda samples: ece_of(samples.bins(_pair_bins)),
+        "ECE", "expected calibration error over pairs, 10 equal bins", lambda samples: ece_of(samples.bins(_pair_bins))
     ),
     _calibration_error(
         "ECE_adaptive", "calibration error over pairs, 10 bins of equal count", _adaptive_ece, heading="adaptive ECE"
@@ -137,7 +129,7 @@ BUILTIN: tuple[Metric, ...] = (
         "cal",
         "minimize",
         "negative log-likelihood of pairs, nats",
-        lambda samples: samples.sum(_sum_nll) / _num_pairs(samples),
+        lambda samples: samples.sum(_sum_nll) / samples.sum(PoolScores.sizes),
         per_pool=lambda scores: _sum_nll(scores) / scores.sizes(),
     ),
     Metric(
@@ -145,7 +137,7 @@ BUILTIN: tuple[Metric, ...] = (
         "cal",
         "minimize",
         "mean squared error of the probabilities over pairs",
-        lambda samples: samples.sum(_sum_square) / _num_pairs(samples),
+        lambda samples: samples.sum(_sum_square) / samples.sum(PoolScores.sizes),
         per_pool=lambda scores: _sum_square(scores) / scores.sizes(),
     ),
     Metric(
@@ -153,7 +145,7 @@ BUILTIN: tuple[Metric, ...] = (
         "cal",
         None,
         "mean probability − fraction of right pairs; above 0 is over-confident",
-        lambda samples: _mean_prob(samples) - samples.sum(_num_right) / _num_pairs(samples),
+        lambda samples: _mean_prob(samples) - samples.sum(_num_right) / samples.sum(PoolScores.sizes),
         heading="signed gap",
     ),
     Metric("mean_prob", "cal", None, "mean probability over pairs", _mean_prob, heading="mean probability"),

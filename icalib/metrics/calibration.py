@@ -1,7 +1,7 @@
 """Calibration errors, reliability table, Brier score and likelihood.
 
-Unless said otherwise, `prob` and `label` are [N]: the probability that a pair is right, and whether it is. Labels
-may be fractions (the probability of a hit among tied candidates).
+`prob` and `label` are [N]: the probability that a pair is right, and whether it is; labels may be fractions (the
+probability of a hit among tied candidates).
 """
 
 from __future__ import annotations
@@ -50,13 +50,7 @@ def ece_of(sums: BinSums) -> FloatArray:
 
 
 def ece(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS) -> float:
-    """Return the expected calibration error over bins of equal width (Naeini et al. 2015).
-
-    Example:
-        >>> prob, label = np.array([0.9, 0.8, 0.3]), np.array([1, 0, 0])
-        >>> round(ece(prob, label), 3)
-        0.4
-    """
+    """Return the expected calibration error over bins of equal width (Naeini et al. 2015)."""
     return float(ece_of(bin_sums(prob, label, num_bins)))
 
 
@@ -65,8 +59,8 @@ def resampled_adaptive_ece(
 ) -> FloatArray:
     """Return the ECE over bins of equal count, of samples that hold pair i `counts[r, i]` times: [R, N] → [R].
 
-    Pairs are sorted by probability; the sizes of bins differ by at most one. Tied pairs at the edge of bins are split
-    in proportion, so that their order has no effect.
+    The sizes of bins differ by at most one; tied pairs at their edges are split in proportion, so that order has no
+    effect.
     """
     order = np.argsort(prob, kind="stable")
     gap, ascending = (prob - label)[order], prob[order]
@@ -98,7 +92,7 @@ def log_losses(prob: FloatArray, label: Labels) -> FloatArray:
 
 
 def nll(prob: FloatArray, label: Labels) -> float:
-    """Return the mean negative log-likelihood in nats; prob is clipped to [1e-7, 1 − 1e-7]."""
+    """Return the mean of `log_losses`."""
     return float(np.mean(log_losses(prob, label)))
 
 
@@ -108,10 +102,10 @@ def nll_from_logits(logit: FloatArray, label: Labels) -> float:
 
 
 def reliability_table(prob: FloatArray, label: Labels) -> pa.Table:
-    """Return the data of a reliability diagram, one row for each of 10 equal bins from `lo` to `hi`.
+    """Return the data of a reliability diagram, one row for each of 10 equal bins.
 
-    `n` pairs, their mean probability `conf` and the fraction `acc` of right ones (NaN in an empty bin), which has
-    Wilson's 95 % interval from `acc_low` to `acc_high` ((0, 1) in an empty bin).
+    Edges `lo` and `hi`, `n` pairs, their mean probability `conf`, and the fraction `acc` of right ones with Wilson's 95
+    % interval `acc_low` to `acc_high` (an empty bin: NaN, and 0 to 1).
     """
     sums = bin_sums(prob, label)
     count = np.where(sums.num_pairs, sums.num_pairs, np.nan)

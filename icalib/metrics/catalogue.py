@@ -1,9 +1,8 @@
 """All metrics: those of icalib, those of installed packages, and any other by its import path.
 
-A package adds metrics to every run's tables by the entry-point group `icalib.metrics`, whose entries name `Metric`
-values. A metric without an entry point is named by import path, `my_lab.metrics:mean_rank`, in the `METRICS` of a
-sweep space or the `metrics` of a run's settings; that path is also its name in metrics.parquet, so that reports find
-it again. docs/extend/metric.md has an example.
+Entry points `icalib.metrics` of packages name `Metric` values. Others are named as `my_lab.metrics:mean_rank` in the
+`METRICS` of a sweep space or the `metrics` of a run's settings; that path is also their name in metrics.parquet, so
+that reports find them again. docs/extend/metric.md has an example.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ OUTSIDE = Extensions(kind=Metric, setting="metric", group="icalib.metrics", buil
 def known_metrics() -> Mapping[str, Metric]:
     """Return the metrics of every run by name, in the order of tables: icalib's, then installed packages'.
 
-    Raises:
-        SettingError: an installed package's metric can't be loaded, or its name is taken.
+    A SettingError says that a package's metric can't be loaded, or that its name is taken.
     """
     found = {metric.name: metric for metric in BUILTIN}
     for entry in sorted(OUTSIDE.names()):
@@ -39,15 +37,7 @@ def known_metrics() -> Mapping[str, Metric]:
 
 
 def find_metric(reference: str) -> Metric:
-    """Return the metric with a name, or at an import path `module:name`.
-
-    Raises:
-        SettingError: there is none.
-
-    Example:
-        >>> find_metric("NLL").direction
-        'minimize'
-    """
+    """Return the metric with a name, or at an import path `module:name`; a SettingError if there is none."""
     if reference in known_metrics():
         return known_metrics()[reference]
     if ":" in reference:
@@ -63,8 +53,7 @@ def find_metric(reference: str) -> Metric:
 def metrics_among(names: Iterable[str]) -> dict[str, Metric]:
     """Return the metrics among the names in a metrics table, in the order of tables.
 
-    Names of no metric are left out: values after post-hoc calibration (`ECE@platt`), and metrics of packages that
-    this machine lacks.
+    Left out are values after post-hoc calibration (`ECE@platt`), and metrics of packages that this machine lacks.
 
     Example:
         >>> list(metrics_among(["NLL", "ECE@platt", "R@1"]))

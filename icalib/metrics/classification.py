@@ -42,20 +42,11 @@ def label_counts(predicted_NK: npt.NDArray[np.bool_], gold_NK: npt.NDArray[np.bo
 def micro_macro_f1(counts_3K: FloatArray) -> tuple[float, float]:
     """Return F1 of all decisions together, and the mean over the labels that occur."""
     occurs_K = counts_3K[2] > 0
-    return (
-        float(classification(*counts_3K.sum(1)).f1),
-        float(classification(*counts_3K[:, occurs_K]).f1.mean()),
-    )
+    return (float(classification(*counts_3K.sum(1)).f1), float(classification(*counts_3K[:, occurs_K]).f1.mean()))
 
 
 def classification_at(prob: FloatArray, label: IntArray, threshold: float) -> Classification:
-    """Return P, R and F1 where pairs above the threshold are called right; prob, label: [N].
-
-    Example:
-        >>> found = classification_at(np.array([0.9, 0.6, 0.2, 0.7]), np.array([1, 0, 0, 1]), threshold=0.5)
-        >>> round(float(found.f1), 3)
-        0.8
-    """
+    """Return P, R and F1 where pairs above the threshold are called right; prob, label: [N]."""
     predicted = prob > threshold
     return classification(
         np.asarray(label[predicted].sum(), np.float64),
@@ -79,11 +70,8 @@ def classification_by_argmax(scores: PoolScores) -> Classification:
 def fit_threshold(prob: FloatArray, label: IntArray) -> float:
     """Return the threshold in [0, 1) with the largest F1 of `prob > threshold`; prob, label: [N].
 
-    Candidates are the midpoints between neighbouring values (0 and 1 count as values); of equally good ones the one
-    nearest to 0.5 is chosen.
-
-    Raises:
-        DataError: there are no pairs, or a probability is NaN or outside [0, 1].
+    Of the midpoints between neighbouring values (0 and 1 count), and of equally good ones the nearest to 0.5. A
+    DataError says that there are no pairs, or that a probability is NaN or outside [0, 1].
     """
     if prob.size == 0 or not np.all((prob >= 0) & (prob <= 1)):
         raise DataError(

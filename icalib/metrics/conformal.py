@@ -1,13 +1,9 @@
 """Split-conformal answer sets: enough candidates of a pool to contain the right one with a chosen probability.
 
-The least ambiguous sets of Sadinle, Lei and Wasserman (2019): a candidate's nonconformity is 1 − s, s being the
-softmax over its pool's logits, and the set contains those up to a quantile of right candidates' on calibration pools.
-If these and later pools are exchangeable, sets contain a right candidate with at least that probability. Pools that
-chose the model, e.g. its best epoch, are not exchangeable with later ones: sets that they calibrate are too small.
-Nor are pools with another number of candidates, since a candidate's share of the softmax shrinks as the pool grows.
-
-A pool without a right candidate can't be covered. Such pools are left out, so that the promise is one about pools that
-have a right candidate, whatever the fraction of those that don't.
+The least ambiguous sets of Sadinle, Lei and Wasserman (2019): a candidate's nonconformity is 1 − s, s being the softmax
+over its pool's logits, and the set contains those up to a quantile of right candidates' on calibration pools. The
+promise needs exchangeable pools: not ones that chose the model, nor ones with other numbers of candidates. It is about
+pools that have a right candidate; others can't be covered and are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from icalib.metrics.pairs import FloatArray, PoolScores
 
 
 class ConformalThreshold(Settings):
-    """A fitted threshold; plain numbers that are saved as JSON."""
+    """A fitted threshold."""
 
     coverage: float = Field(gt=0, lt=1)
     """1 − α, the minimum probability that a set contains a right candidate."""
@@ -37,12 +33,9 @@ class ConformalThreshold(Settings):
 def fit_conformal(calibration: PoolScores, coverage: float) -> ConformalThreshold:
     """Fit the threshold: the ⌈(n + 1)(1 − α)⌉-th smallest nonconformity of right candidates over n pools.
 
-    Where a pool has several right candidates, the one with the smallest nonconformity counts: a set contains at least
-    one of them (Vovk et al. 2005). Pools without a right candidate don't count.
-
-    Raises:
-        SettingError: the coverage is not between 0 and 1.
-        DataError: fewer than 1/α − 1 pools, for which only sets of all candidates reach the coverage.
+    Of several right candidates the one with the smallest counts: a set contains at least one (Vovk et al. 2005). A
+    SettingError says that the coverage is not between 0 and 1, a DataError that there are fewer than 1/α − 1 pools, for
+    which only sets of all candidates reach it.
     """
     if not 0 < coverage < 1:
         raise SettingError(f"the coverage is {coverage:g}; expected a fraction between 0 and 1, e.g. 0.9.")

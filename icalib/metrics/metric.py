@@ -44,20 +44,12 @@ class Evaluation:
         """Return the samples with the given pools, [R, B] indices."""
         return PoolSamples(self, drawn)
 
-    def everything(self) -> PoolSamples:
-        """Return the one sample that holds every pool once."""
-        return self.samples(np.arange(self.scores.num_pools)[np.newaxis])
-
 
 @dataclass(frozen=True, eq=False)
 class PoolSamples:
-    """R samples, drawn with replacement, of the B pools of an evaluation.
+    """R samples, drawn with replacement, of the B pools of an evaluation; `drawn` has their indices, [R, B].
 
     Sums over pools are matrix products, so that a thousand resamples take about as long as a few.
-
-    Attributes:
-        evaluation: the pools and the decision rule.
-        drawn: [R, B] indices of pools.
     """
 
     evaluation: Evaluation
@@ -90,10 +82,7 @@ class PoolSamples:
     def mean(
         self, per_pool: Callable[Concatenate[PoolScores, P], FloatArray], *args: P.args, **kwargs: P.kwargs
     ) -> FloatArray:
-        """Return the means over each sample of the values [B] that a function gives the pools, [R].
-
-        NaN marks pools for which the value is not defined; they don't count.
-        """
+        """Return the means over each sample of such values, [R]; NaN marks pools that don't count."""
         values = self.evaluation.once(per_pool, *args, **kwargs)
         defined = ~np.isnan(values)
         if defined.all():
@@ -122,23 +111,9 @@ class PoolSamples:
 class Metric:
     """One measure of scored pools.
 
-    A metric that is a mean over pools needs `per_pool` only, with NaN for pools that don't count; any other has a
-    `function` of samples of pools, whose helpers keep the bootstrap fast. With both, `per_pool` is what paired tests
-    compare.
-
-    Args:
-        name: as metrics.parquet and tables print it.
-        group: what it is about; `group/name` is its TensorBoard tag.
-        direction: whether larger or smaller values are better; None where neither is.
-        description: one line for readers of a report.
-        function: its values on R samples of pools, [R].
-        per_pool: its value on each of B pools, [B].
-        heading: column heading of HTML reports; empty takes the name.
-        has_interval: whether a bootstrap interval says anything about it.
-        biased: whether its values on small samples are larger on average, as those of absolute gaps are. Its interval
-            is then the basic one, which corrects for that, instead of percentiles.
-        bounds: its smallest and largest possible value; a basic interval is clipped to them.
-        applies: which pools it says something about; tables of others leave it out. None: any.
+    A metric that is a mean over pools needs `per_pool` only: its value on each of B pools, [B], NaN for those that
+    don't count. Any other has a `function`: its values on R samples of pools, [R], whose helpers keep the bootstrap
+    fast. With both, `per_pool` is what paired tests compare.
 
     Example:
         >>> import numpy as np
@@ -156,15 +131,20 @@ class Metric:
 
     name: str
     group: str
+    """What it is about; `group/name` is its TensorBoard tag."""
     direction: Direction | None
     description: str
+    """One line for readers of a report."""
     function: Callable[[PoolSamples], FloatArray] | None = None
     per_pool: Callable[[PoolScores], FloatArray] | None = None
     heading: str = ""
+    """Column heading of HTML reports; empty takes the name."""
     has_interval: bool = True
     biased: bool = False
+    """Larger on average on small samples, as absolute gaps are: its interval is the basic one, clipped to `bounds`."""
     bounds: tuple[float, float] = (-math.inf, math.inf)
     applies: Callable[[PoolScores], bool] | None = None
+    """Which pools it says something about; tables of others leave it out. None: any."""
 
     def __post_init__(self) -> None:
         if self.function is None and self.per_pool is None:
@@ -200,7 +180,8 @@ class Metric:
     def value(self, scores: PoolScores | Evaluation) -> float:
         """Return its value on scored pools; without an `Evaluation` the decision threshold is 0.5."""
         evaluation = Evaluation(scores) if isinstance(scores, PoolScores) else scores
-        return float(self.of(evaluation.everything())[0])
+        every_pool_once = evaluation.samples(np.arange(evaluation.scores.num_pools)[np.newaxis])
+        return float(self.of(every_pool_once)[0])
 
 
 def _by_confidence(scores: PoolScores) -> IntArray:

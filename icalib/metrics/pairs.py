@@ -26,31 +26,21 @@ _EVALUATE_AGAIN = "Score the pools again, or evaluate the predictions that `ical
 
 @dataclass(frozen=True, eq=False)
 class PoolScores:
-    """Scores of B pools with N pairs in all; pools may differ in their number of candidates.
+    """Scores of B pools with N pairs in all; pools may differ in their number of candidates."""
 
-    Attributes:
-        pool_ids: B names, in ascending order.
-        logit: [N], the ranking score.
-        prob: [N], probability of being right.
-        label: [N], 1 right, 0 wrong.
-        offsets: [B + 1]; pool b's candidates are `offsets[b]:offsets[b + 1]`.
-        p_none: [B], probability that no candidate is right; None where it was not fitted.
-    """
-
-    pool_ids: tuple[str, ...]
-    logit: FloatArray
-    prob: FloatArray
-    label: IntArray
-    offsets: IntArray
-    p_none: FloatArray | None = None
+    pool_ids: tuple[str, ...]  # [B], ascending
+    logit: FloatArray  # [N], the ranking score
+    prob: FloatArray  # [N], probability of being right
+    label: IntArray  # [N], 1 right, 0 wrong
+    offsets: IntArray  # [B + 1]; pool b's candidates are `offsets[b]:offsets[b + 1]`
+    p_none: FloatArray | None = None  # [B], probability that no candidate is right; None where it was not fitted
 
     @classmethod
     def from_predictions(cls, predictions: pa.Table) -> PoolScores:
         """Return the pools of a PREDICTION_SCHEMA table whose labels are known; the order of its rows does not matter.
 
-        Raises:
-            DataError: a column is missing or has nulls, a pair occurs twice, a score is NaN, a probability
-                is outside [0, 1], a label is not −1, 0 or 1, or no pool has known labels.
+        A DataError says that a column is missing or has nulls, a pair occurs twice, a score is NaN, a probability
+        outside [0, 1] or a label not −1, 0 or 1, or that no pool has known labels.
         """
         _check_columns(predictions)
         names = [*_COLUMNS, *([P_NONE] if P_NONE in predictions.column_names else [])]
@@ -82,13 +72,7 @@ class PoolScores:
         labels: Sequence[Sequence[int]],
         probs: Sequence[Sequence[float]] | None = None,
     ) -> PoolScores:
-        """Return pools "0", "1", … from one list for each pool; probabilities are σ(logit) unless given.
-
-        Example:
-            >>> scores = PoolScores.from_lists([[2.0, 1.0], [0.0, 3.0, 0.5]], [[1, 0], [1, 0, 0]])
-            >>> scores.num_pools, scores.offsets.tolist()
-            (2, [0, 2, 5])
-        """
+        """Return pools with one list each, whose names ascend; probabilities are σ(logit) unless given."""
         from scipy.special import expit
 
         logit = np.concatenate([np.asarray(pool, np.float64) for pool in logits])
@@ -142,11 +126,7 @@ class PoolScores:
 
 
 def check_same_pools(runs: Sequence[PoolScores]) -> None:
-    """Refuse to compare runs that were not evaluated on the same pools.
-
-    Raises:
-        DataError: a pool is in one run and not in another.
-    """
+    """Refuse, by a DataError, to compare runs that were not evaluated on the same pools."""
     first = set(runs[0].pool_ids)
     for run_number, run in enumerate(runs[1:], start=2):
         if odd := first.symmetric_difference(run.pool_ids):
@@ -171,7 +151,6 @@ def _check_columns(predictions: pa.Table) -> None:
 
 
 def _drop_unlabelled(predictions: pa.Table) -> pa.Table:
-    """Drop the pools that have a candidate of unknown label (−1)."""
     unknown = predictions.filter(pc.field("label") == -1)["pool_id"].unique()
     return predictions.filter(~pc.field("pool_id").isin(unknown))
 

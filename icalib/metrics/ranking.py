@@ -1,7 +1,7 @@
 """Ranking metrics per pool, in expectation over random tie-breaking.
 
-Candidates are ranked on logits: sigmoids saturate and isotonic maps are flat, and both make ties. A block of n
-tied candidates takes the n ranks after the candidates that are strictly better, every order being equally likely.
+Candidates are ranked on logits, since sigmoids saturate and isotonic maps are flat. A block of n tied candidates takes
+the n ranks after the strictly better ones, every order being equally likely. Pools without a right candidate are NaN.
 """
 
 from __future__ import annotations
@@ -16,22 +16,16 @@ from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 
 @dataclass(frozen=True, eq=False)
 class TopCandidate:
-    """The candidate that is ranked first in each pool.
+    """The candidate that is ranked first in each pool."""
 
-    Attributes:
-        prob: [B], its probability of being right (the largest one where tied candidates' differ).
-        hit: [B], the probability that it is right: 0 or 1 without ties, 0 where no candidate is right.
-    """
-
-    prob: FloatArray
-    hit: FloatArray
+    prob: FloatArray  # [B], its probability of being right (the largest one where tied candidates' differ)
+    hit: FloatArray  # [B], the probability that it is right: 0 or 1 without ties, 0 where no candidate is right
 
 
 def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
     """Return R@k of each pool, [B]: the expected fraction of its right candidates among the first k.
 
-    A right candidate in a block of n after g better ones is among the first k with probability
-    clip((k − g) / n, 0, 1). A pool without a right candidate has none to find, so its value is NaN.
+    A right candidate in a block of n after g better ones is among them with probability clip((k − g) / n, 0, 1).
 
     Example:
         >>> scores = PoolScores.from_lists([[2.0, 1.0], [0.5, 0.1, 0.5], [0.0, 3.0]], [[1, 0], [1, 0, 0], [1, 0]])
@@ -44,11 +38,11 @@ def recall_at_k(scores: PoolScores, k: int) -> FloatArray:
 
 
 def average_precision(scores: PoolScores) -> FloatArray:
-    """Return the expected average precision of each pool, [B]; its mean is MAP.
+    """Return the expected average precision of each pool, [B]; its mean is MAP, with one right candidate it is 1/rank.
 
-    With one right candidate it is 1/rank, without any NaN. The closed form of McSherry and Najork (2008): position i of
-    a block of n candidates, r of them right, after g better ones, R of them right, holds a right candidate with
-    probability r/n, and the expected precision there is (R + 1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
+    The closed form of McSherry and Najork (2008): position i of a block of n candidates, r of them right, after g
+    better ones, R of them right, holds a right candidate with probability r/n, and the expected precision there is (R +
+    1 + (i − 1)(r − 1)/(n − 1)) / (g + i).
     """
     blocks = _tied_blocks(scores)
     g, n, r = blocks.better, blocks.size, blocks.right
@@ -61,15 +55,7 @@ def average_precision(scores: PoolScores) -> FloatArray:
 
 
 def reciprocal_rank(scores: PoolScores) -> FloatArray:
-    """Return the expected 1/rank of the first right candidate of each pool, [B]; its mean is MRR.
-
-    A pool without a right candidate has the value NaN.
-
-    Example:
-        >>> scores = PoolScores.from_lists([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0]], [[0, 1, 1], [1, 0, 1]])
-        >>> reciprocal_rank(scores).tolist()
-        [0.5, 0.75]
-    """
+    """Return the expected 1/rank of the first right candidate of each pool, [B]; its mean is MRR."""
     blocks = _tied_blocks(scores)
     has_first = (blocks.right > 0) & (blocks.better_right == 0)
     better, size, right = blocks.better[has_first], blocks.size[has_first], blocks.right[has_first]

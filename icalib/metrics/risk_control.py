@@ -25,26 +25,15 @@ _NUM_THRESHOLDS = 100
 
 @dataclass(frozen=True)
 class RiskControl:
-    """The outcome of the tests.
+    """The outcome of the tests."""
 
-    Attributes:
-        max_error: α, the largest fraction of wrong answers among the answered pools.
-        confidence: 1 − δ, the probability that the promise holds, over the draw of the pools that it was tested on.
-        threshold: answer pools whose best candidate has this probability or more; None if no threshold keeps the
-            promise.
-        num_pools: pools that it was tested on.
-        num_answered: how many of these are above the threshold; without one, above the first that was tested.
-        num_wrong: how many of the answered ones have a wrong answer.
-        num_needed: without a threshold, about how many pools would be needed; None if more would not help.
-    """
-
-    max_error: float
-    confidence: float
-    threshold: float | None
-    num_pools: int
-    num_answered: int
-    num_wrong: int
-    num_needed: int | None = None
+    max_error: float  # α, the largest fraction of wrong answers among the answered pools
+    confidence: float  # 1 − δ, over the draw of the pools that it was tested on
+    threshold: float | None  # answer pools whose best candidate has this probability or more; None: no promise
+    num_pools: int  # that it was tested on
+    num_answered: int  # of these, above the threshold; without one, above the first that was tested
+    num_wrong: int  # of the answered ones
+    num_needed: int | None = None  # without a threshold, about how many pools it takes; None if more would not help
 
     @property
     def coverage(self) -> float:
@@ -61,20 +50,12 @@ class RiskControl:
 
 
 def control_risk(tested: TopCandidate, others: TopCandidate, max_error: float, confidence: float = 0.9) -> RiskControl:
-    """Find the threshold that answers most pools and keeps the promise.
+    """Find the threshold that answers most pools and keeps the promise; a tie of right and wrong counts as wrong.
 
-    A tie between a right and a wrong best candidate counts as a wrong answer.
-
-    Args:
-        tested: pools that have chosen nothing, neither the model nor the thresholds.
-        others: pools that propose thresholds and the first one to test, e.g. validation; they need not be like the
-            tested ones for the promise to hold, only for it to answer many.
-        max_error: α.
-        confidence: 1 − δ.
-
-    Raises:
-        SettingError: α or 1 − δ is not between 0 and 1.
-        DataError: there are no pools, or a probability is NaN.
+    `tested` pools have chosen nothing, neither the model nor the thresholds. `others`, e.g. validation, propose
+    thresholds and the first one to test: they need not be like the tested ones for the promise to hold, only for it to
+    answer many. A SettingError says that α or 1 − δ is not between 0 and 1, a DataError that there are no pools, or
+    that a probability is NaN.
     """
     for name, value in (("largest fraction of wrong answers", max_error), ("confidence", confidence)):
         if not 0 < value < 1:

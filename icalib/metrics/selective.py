@@ -45,8 +45,7 @@ def aurc(confidence: FloatArray, error: FloatArray) -> FloatArray:
 def auroc(confidence: FloatArray, error: FloatArray) -> FloatArray:
     """Return the probability that a hit is more confident than an error, ties counting half: [...].
 
-    NaN without both hits and errors. An error between 0 and 1 counts as that fraction of an error and the rest of a
-    hit.
+    NaN without both. An error between 0 and 1 counts as that fraction of an error and the rest of a hit.
     """
     errors = sorted_errors(confidence, error)
     num_errors = errors.sum(axis=-1, keepdims=True)

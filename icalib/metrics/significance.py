@@ -33,19 +33,11 @@ class PairedTest(NamedTuple):
 
 
 def bootstrap(
-    statistics: Callable[[IntArray], Mapping[str, FloatArray]],
-    num_pools: int,
-    *,
-    seed: int,
-    num_bootstrap: int = 1000,
+    statistics: Callable[[IntArray], Mapping[str, FloatArray]], num_pools: int, *, seed: int, num_bootstrap: int = 1000
 ) -> dict[str, FloatArray]:
     """Return the values of statistics on `num_bootstrap` resamples of B = `num_pools` pools as wholes (Efron 1979).
 
-    Args:
-        statistics: maps resamples, [R, B] indices of pools drawn with replacement, to named values, [R] each.
-        num_pools: B.
-        seed: root seed.
-        num_bootstrap: number of resamples; 0 gives no values.
+    `statistics` maps resamples, [R, B] indices of pools drawn with replacement, to named values, [R] each.
     """
     rng = np.random.default_rng(child_seed(seed, "bootstrap"))
     chunk = max(1, _DRAWS_AT_ONCE // num_pools)
@@ -67,16 +59,10 @@ def percentile_interval(values: FloatArray) -> Interval:
 
 
 def basic_interval(values: FloatArray, estimate: float, *, bounds: tuple[float, float]) -> Interval:
-    """Return the basic 95 % interval [2θ̂ − q_high, 2θ̂ − q_low], clipped to the statistic's range.
+    """Return the basic 95 % interval [2θ̂ − q_high, 2θ̂ − q_low] around an estimate θ̂, clipped to its range.
 
-    It is for estimates with a bias: resamples repeat the bias, so their percentiles contain it twice and can miss the
-    truth every time, while the basic interval subtracts it (Davison and Hinkley 1997, Eq. 5.6). It need not contain
-    the estimate.
-
-    Args:
-        values: the statistic's values on resamples; NaN are ignored.
-        estimate: θ̂, its value on the sample.
-        bounds: its smallest and largest possible value.
+    For estimates with a bias: percentiles of resamples contain it twice and can miss the truth every time, the basic
+    interval subtracts it (Davison and Hinkley 1997, Eq. 5.6). It need not contain the estimate. NaN are ignored.
     """
     low, high = percentile_interval(values)
     return Interval(*np.clip([2 * estimate - high, 2 * estimate - low], *bounds).tolist())
@@ -87,10 +73,8 @@ def paired_permutation_test(
 ) -> PairedTest:
     """Test the mean difference of two runs' values over the same pools, [B] each, by permutation, two-sided.
 
-    Each pool's two values are swapped at random; with few pools all 2^B ways are enumerated, so p is exact.
-
-    Raises:
-        DataError: the runs differ in their number of pools, or there are fewer than two.
+    Each pool's two values are swapped at random; with few pools all 2^B ways are enumerated, so p is exact. A DataError
+    says that the runs differ in their number of pools, or that there are fewer than two.
     """
     from scipy import stats
 
@@ -114,12 +98,7 @@ def paired_permutation_test(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values of a family adjusted by Holm's (1979) step-down method, in the order given.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
+    """Return the p-values of a family adjusted by Holm's (1979) step-down method, in the order given."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     stepped = p[order] * np.arange(len(p), 0, -1)

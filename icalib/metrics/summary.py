@@ -1,17 +1,22 @@
-"""All metrics of a predictions table at once, with bootstrap intervals over pools."""
+"""Metrics of a predictions table with bootstrap intervals over pools, and those by which models are chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
+from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from icalib.core.run_tables import METRIC_SCHEMA
-from icalib.metrics.catalogue import find_metric, known_metrics
-from icalib.metrics.classification import Decision
+from icalib.metrics.calibration import ece, nll
+from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
+from icalib.metrics.classification import Decision, classification_at, classification_by_argmax, fit_threshold
 from icalib.metrics.metric import Evaluation, Metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
+from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.metrics.significance import Interval, basic_interval, bootstrap, percentile_interval
 
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
@@ -26,21 +31,11 @@ def summarise(
     also: Sequence[str] = (),
     num_bootstrap: int = 1000,
 ) -> pa.Table:
-    """Return METRIC_SCHEMA without `split`: one row for each known metric in order, then one for each of `also`.
+    """Return METRIC_SCHEMA without `split`: one row for each known metric in order, then for the import paths `also`.
 
-    Metrics that don't apply to these pools are left out.
-
-    Args:
-        predictions: PREDICTION_SCHEMA; pools of unknown label don't count.
-        threshold: decision threshold for P, R and F1, fitted on validation.
-        seed: root seed of the bootstrap.
-        decision: whether P, R and F1 are at the threshold or by argmax, in expectation over ties.
-        also: import paths of further metrics.
-        num_bootstrap: resamples of the pools behind the 95 % intervals.
-
-    Raises:
-        DataError: see `PoolScores.from_predictions`.
-        SettingError: see `find_metric`.
+    Metrics that don't apply to these pools are left out, and pools of unknown label don't count. P, R and F1 are at the
+    `threshold` or by argmax, as `decision` says; intervals are from `num_bootstrap` resamples of the pools. Errors are
+    those of `PoolScores.from_predictions` and `find_metric`.
     """
     evaluation = Evaluation(PoolScores.from_predictions(predictions), threshold, decision)
     known = {**known_metrics(), **{reference: find_metric(reference) for reference in also}}
@@ -71,3 +66,29 @@ def measure(
         interval = basic_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
         found[name] = value, interval
     return found
+
+
+def over_seeds(results: Sequence[Mapping[str, Any]], split: str, metric: str) -> tuple[float | None, float | None]:
+    """Return a metric's mean and sample standard deviation over runs; None without, and below two, finite values."""
+    values = [value for result in results if (value := result[split].get(metric)) is not None and isfinite(value)]
+    return fmean(values) if values else None, stdev(values) if len(values) > 1 else None
+
+
+def answer_metrics(scores: PoolScores, *, by_argmax: bool = False, loss: float | None = None) -> dict[str, float]:
+    """Compute F1, R@1, MAP, ECE and NLL by tag; R@1 and MAP are of the pools with a right candidate.
+
+    F1 is by argmax, or above the threshold that suits the same pools best; `loss` is NLL, where it is known more
+    exactly than from probabilities.
+    """
+    prob, label = scores.prob, scores.label
+    decided = (
+        classification_by_argmax(scores) if by_argmax else classification_at(prob, label, fit_threshold(prob, label))
+    )
+    found = {
+        "F1": float(decided.f1),
+        "R@1": mean_defined(recall_at_k(scores, 1)),
+        "MAP": mean_defined(average_precision(scores)),
+        "ECE": ece(prob, label),
+        "NLL": nll(prob, label) if loss is None else loss,
+    }
+    return {metric_tag(name): value for name, value in found.items()}

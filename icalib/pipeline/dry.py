@@ -44,21 +44,13 @@ Rates = Mapping[tuple[str, ...], float]
 @final
 @dataclass(frozen=True)
 class DryStage:
-    """A stage that a run needs.
-
-    Args:
-        name: its name in the run; stages of the same label do the same kind of work.
-        digest: stages with the same digest are computed once.
-        is_cached: whether it has been computed already.
-        work: pools times epochs, or times passes and views; it is only compared with stages of the same label.
-        seconds: estimated time; 0 if it is cached, None if no finished run has such a stage.
-    """
+    """A stage that a run needs; stages with the same digest are computed once."""
 
     name: StageName
     digest: str
     is_cached: bool
-    work: float
-    seconds: float | None = None
+    work: float  # pools times epochs, or times passes and views: only to compare stages of the same label
+    seconds: float | None = None  # 0 if it is cached, None if no finished run has such a stage
 
 
 def dry(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> list[DryStage]:
@@ -122,13 +114,7 @@ def _stages(settings: RunSettings, runs: Path) -> list[DryStage]:
 
 @final
 class _DryCache:
-    """Returns cached stages, and in place of others a folder with what the regime reads next.
-
-    Args:
-        root: folder of the cached stages.
-        scratch: folder of the placeholders.
-        work: counts the work of a job.
-    """
+    """Returns cached stages, and in place of others a folder with what the regime reads next."""
 
     def __init__(self, root: Path, scratch: Path, work: Callable[[Job], float]) -> None:
         self.stages: list[DryStage] = []

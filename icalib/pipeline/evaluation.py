@@ -130,7 +130,6 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
 
 
 def _p_none(none_of_these: NoneOfThese, ranking_N: FloatArray, row_N: IntArray) -> FloatArray:
-    """Return the p_none of each pair's pool, [N]."""
     order = np.argsort(row_N, kind="stable")
     _, starts, pool_N = np.unique(row_N[order], return_index=True, return_inverse=True)
     p_none_N = np.empty(len(order))

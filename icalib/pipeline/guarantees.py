@@ -26,11 +26,7 @@ _KEPT = 128  # clients of a server choose coverages, so that there is no end of 
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """What is asked for besides each question's best candidate.
-
-    `max_error`: answer only questions of which at most this fraction is answered wrongly, which holds with probability
-    `confidence`. `sets`: also return sets of candidates that contain a right one with this probability.
-    """
+    """What is asked for besides each question's best candidate; `LoadedRanker.predict` explains each."""
 
     max_error: float | None = None
     confidence: float = CONFIDENCE
@@ -71,9 +67,8 @@ class Predicted:
 class Guarantees:
     """Promises and answer sets of a finished run; each is fitted once, when it is first needed.
 
-    They are tested and fitted on the run's test pools, which have chosen nothing. Epoch, round, calibrator and
-    threshold are those that suit the validation pools, which makes these easier than later pools; they only propose
-    the thresholds that are tested.
+    They are tested and fitted on the run's test pools, which have chosen nothing. Validation pools only propose the
+    thresholds that are tested: epoch, round and calibrator suit them, which makes them easier than later pools.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -127,8 +122,7 @@ class Guarantees:
     def answers(self, questions: Sequence[Question], scores: PoolScores, options: AnswerOptions) -> Predicted:
         """Return the answers to questions from their scores, which are in the same order; errors are those of `check`.
 
-        Questions with another number of candidates than the test pools are not covered by a promise: they are left
-        unanswered, and their sets contain all candidates.
+        Questions with another number of candidates than the test pools are left unanswered, and their sets contain all.
         """
         promise, threshold = self._promise(options), np.zeros(scores.num_pools)
         if promise is not None and promise.threshold is not None:
@@ -156,7 +150,6 @@ class Guarantees:
         return found
 
     def _size_notes(self, scores: PoolScores) -> list[str]:
-        """Return a note if questions have other numbers of candidates, on which probabilities depend."""
         usual = self.validation_sizes
         num_unusual = int((~np.isin(np.diff(scores.offsets), usual)).sum())
         if not num_unusual:
@@ -172,10 +165,9 @@ class Guarantees:
 def _answers(
     questions: Sequence[Question],
     scores: PoolScores,
-    threshold: FloatArray,
+    threshold: FloatArray,  # [B], the lowest probability of an answer
     in_set: npt.NDArray[np.bool_] | None,
 ) -> list[Answer]:
-    """Return the answers to questions; `threshold` [B] is the lowest probability of an answer."""
     sets = [None] * len(questions) if in_set is None else scores.split(in_set)
     p_none = [None] * len(questions) if scores.p_none is None else scores.p_none.tolist()
     logits, probs = scores.split(scores.logit), scores.split(scores.prob)

@@ -90,10 +90,7 @@ class FinishedRun:
             )
 
     def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
-        """Load the models into this process, on the GPU if one is available; `scoring` replaces the method's settings.
-
-        A SettingError says that the method has none.
-        """
+        """Load the models into this process, on its GPU if it has one; `scoring` replaces the method's settings."""
         self.check_has_models()
         method, device = self.settings.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if not method.regime.trains:
@@ -114,10 +111,7 @@ class FinishedRun:
 def iter_predictions(
     run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
 ) -> Iterator[pa.Table]:
-    """Iterate over the predictions (`Fitted.prediction_schema`) of at most `limit` pools of a split of any pool folder.
-
-    Their labels may be unknown. Scores are cached in the `runs` folder of `context`.
-    """
+    """Iterate over predictions (`Fitted.prediction_schema`) of at most `limit` pools, whose labels may be unknown."""
     for shard in MemberScores(score_stages(run, data, split, limit, context)):
         yield prediction_table([shard], run.fitted)
 
@@ -161,7 +155,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
 def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats: int) -> list[Cost]:
     """Measure size and scoring time of runs on the same test pools, in the same precision, compared with the first.
 
-    `num_pairs` is rounded up to whole pools, fewer if the split has fewer; `repeats` is the number of rounds.
+    `num_pairs` is rounded up to whole pools, fewer if the split has fewer.
     """
     num_pools = math.ceil(num_pairs / read_pool_set(data).num_candidates)
     pools = selected_pools(data, "test", Selection(labelled_fraction=1.0, limit={"test": num_pools}))
@@ -195,7 +189,6 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
 
 
 def _kept(folder: Path) -> Trained:
-    """Return the model in a member's folder."""
     _, paths = read_member(folder)
     parts = {name: Artifact(path=path.resolve(), digest=checkpoint_digest(path)) for name, path in paths.items()}
     path = folder.resolve() / PARTS_FILE

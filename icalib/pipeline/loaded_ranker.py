@@ -27,9 +27,8 @@ Context = Sequence[str | Mapping[str, str]]
 class RankedCandidate:
     """A candidate and its index in the given ones, from 0.
 
-    `rank` is 1 for the best, and tied candidates have their mean rank. They are ranked by `logit`; `prob` is the
-    calibrated probability of being right. `p_none`, the same for all candidates of a question, is the probability that
-    none is right; None if the run's validation pools all have a right candidate.
+    `rank` is 1 for the best, by `logit`, and tied candidates have their mean rank; `prob` is calibrated. `p_none`, the
+    same for all candidates of a question, is None if the run's validation pools all have a right candidate.
     """
 
     text: str
@@ -42,10 +41,10 @@ class RankedCandidate:
 
 @dataclass(frozen=True)
 class LoadedRanker:
-    """A finished run with its models in memory.
+    """A finished run with its models in memory, and the view rule, calibrator and threshold that it has fitted.
 
-    View rule, calibrator and decision threshold are those that the run has fitted. The draws of MC dropout depend on
-    the run's seed and on the position of a question in its call, so the same call gives the same numbers.
+    The draws of MC dropout depend on the run's seed and on the position of a question in its call, so the same call
+    gives the same numbers.
     """
 
     run: FinishedRun
@@ -92,16 +91,14 @@ class LoadedRanker:
     ) -> Predicted:
         """Answer questions, as `icalib predict` does.
 
+        A SettingError says that an option is out of range, a DataError that a question is invalid, or that there are
+        too few test pools for such a promise or such sets.
+
         Args:
-            questions: one or more objects with `context`, `candidates` and optionally `id`, by default the question's
-                number from 1.
+            questions: objects with `context`, `candidates` and optionally `id`, by default its number from 1.
             max_error: answer only questions of which at most this fraction is answered wrongly.
             confidence: probability that this promise holds.
             sets: also return sets of candidates that contain a right one with this probability.
-
-        Raises:
-            SettingError: an option is out of range.
-            DataError: a question is invalid, or there are too few test pools for such a promise or such sets.
         """
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
         options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)

@@ -57,7 +57,6 @@ class RunRecord:
         self._folder.write_json("stages.json", list(self._stages.values()))
 
     def _add_content(self, stage: StageFinished) -> None:
-        """Add the reportable content of a stage."""
         if (stage.path / "curve.json").is_file():
             self._add_curve(stage)
         elif stage.label == "pseudo-labels":
@@ -83,7 +82,6 @@ class RunRecord:
         self._folder.write_table("training.parquet", pa.Table.from_pylist(rows, schema=TRAINING_SCHEMA))
 
     def _add_generated(self, stage: StageFinished) -> None:
-        """Add generated texts and a description of their generator."""
         summary = read_json(stage.path / SUMMARY)
         self._folder.write_table(f"generated/{stage.label}.parquet", pa.concat_tables(generated_texts(stage.path)))
         provenance = read_json(self._folder.path / "provenance.json")
@@ -111,7 +109,6 @@ def _group(stage: StageFinished) -> tuple[int, str]:
 
 
 def _told(summary: RoundSummary) -> str:
-    """Return a line about a round of pseudo-labelling."""
     parts = [
         f"round {summary.round}: {summary.num_pools_selected} of {summary.num_pools_scored} pools pseudo-labelled",
         f"{summary.share_with_intents:.0%} of pairs with intents",

@@ -7,25 +7,17 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources of training and scoring.
+    """Resources of training and scoring."""
 
-    Args:
-        num_workers: number of training workers.
-        use_gpu: use GPUs for training workers and scoring tasks.
-        cpus_per_worker: number of CPU cores (and threads) per training worker.
-        num_scorers: number of scoring tasks that run at a time.
-        workers_per_gpu: number of training workers, or scoring tasks, that share a GPU.
-    """
-
-    num_workers: int
-    use_gpu: bool
-    cpus_per_worker: int
-    num_scorers: int
-    workers_per_gpu: int = 1
+    num_workers: int  # for training
+    use_gpu: bool  # for training workers and scoring tasks
+    cpus_per_worker: int  # and threads
+    num_scorers: int  # scoring tasks at a time
+    workers_per_gpu: int = 1  # training workers, or scoring tasks, that share a GPU
 
     @property
     def num_gpus(self) -> float:
-        """GPUs of a training worker or scoring task that uses any; Ray rounds to ten-thousandths, also up."""
+        """GPUs of a worker or task that uses any; Ray rounds to ten-thousandths, also up."""
         return 10_000 // self.workers_per_gpu / 10_000 if self.use_gpu else 0.0
 
     def shared_by(self, number: int) -> tuple[Resources, int]:

@@ -74,30 +74,19 @@ class RunSettings(Settings):
     def selection(self) -> Selection:
         """The pools that the run uses."""
         return Selection(
-            labelled_fraction=self.labelled,
-            limit=self.limit,
-            label_seed=self.seed if self.resample_labels else None,
+            labelled_fraction=self.labelled, limit=self.limit, label_seed=self.seed if self.resample_labels else None
         )
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where and how to run, and which results to keep; does not affect the numbers.
+    """Where and how to run, and which results to keep; does not affect the numbers."""
 
-    Args:
-        runs: folder of experiments and of the stage cache.
-        executor: runs the jobs.
-        emit: receives events; may raise `Abandoned` on `EpochFinished` to end the run.
-        command: the command line, for provenance.json.
-        evaluated: splits to predict and evaluate; the trials of a sweep leave out test.
-        keep_checkpoints: copy the models to the run folder.
-    """
-
-    runs: Path
+    runs: Path  # of experiments and of the stage cache
     executor: Executor
-    emit: Emit = ignore
-    command: str = ""
-    evaluated: tuple[Split, ...] = EVALUATED
+    emit: Emit = ignore  # may raise `Abandoned` on `EpochFinished` to end the run
+    command: str = ""  # for provenance.json
+    evaluated: tuple[Split, ...] = EVALUATED  # the trials of a sweep leave out test
     keep_checkpoints: bool = True
 
 
@@ -120,8 +109,8 @@ def run(
 ) -> RunFolder:
     """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
-    `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`. A SettingError says
-    that the method doesn't fit the data, or that the folder has a run with other settings.
+    `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`. Errors are those of
+    `check_fits` and `claim`.
     """
     pool_set = read_pool_set(settings.data)
     check_fits(settings, pool_set)
@@ -265,25 +254,18 @@ def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
     A model's folder has parts.json and a checkpoint for each part that predicts.
     """
     remove(folder.checkpoint_path)
-    models = list({id(member.model): member.model for member in members}.values())
-    targets: dict[int, Path] = {}
-    for index, model in enumerate(models):
-        target = folder.checkpoint_path if len(models) == 1 else folder.checkpoint_path / f"member-{index}"
-        targets[id(model)] = target
-        fitted = model.fitted
-        write_json(target / PARTS_FILE, fitted.model_dump(mode="json"))
+    models = {id(member.model): member.model for member in members}
+    path = folder.checkpoint_path
+    targets = {key: path / f"member-{index}" if len(models) > 1 else path for index, key in enumerate(models)}
+    for key, model in models.items():
+        write_json(targets[key] / PARTS_FILE, model.fitted.model_dump(mode="json"))
         for part, checkpoint in model.parts.items():
-            if part in fitted.used or (part == "intent" and "cross" in fitted.used):
-                shutil.copytree(checkpoint.path, target / part, copy_function=_link_or_copy)
+            if part in model.fitted.used or (part == "intent" and "cross" in model.fitted.used):
+                shutil.copytree(checkpoint.path, targets[key] / part, copy_function=_link_or_copy)
+    kept = [(targets[id(member.model)].relative_to(folder.path), member.estimator) for member in members]
     folder.write_json(
         "members.json",
-        [
-            {
-                "checkpoint": targets[id(member.model)].relative_to(folder.path).as_posix(),
-                "estimator": member.estimator.model_dump(mode="json"),
-            }
-            for member in members
-        ],
+        [{"checkpoint": path.as_posix(), "estimator": estimator.model_dump(mode="json")} for path, estimator in kept],
     )
 
 
@@ -346,5 +328,5 @@ def _write_result(
                 # with what earlier runs took for the stages that are reused, so that methods can be compared
                 "total": round(seconds + sum(reused.values()), 2),
             },
-        },
+        }
     )

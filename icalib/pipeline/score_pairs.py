@@ -118,8 +118,8 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
 def claim(job: ScorePairsJob, folder: Path, emit: Emit = ignore) -> int:
     """Make the output folder the job's, and return how many of its shards are finished.
 
-    Files that were damaged since the job was finished are removed, so that they are scored again. A SettingError says
-    that the folder has something else.
+    Files that were damaged since are removed, to be scored again. A SettingError says that the folder has something
+    else.
     """
     pull(folder)
     if (folder / RECORD).is_file():
@@ -267,7 +267,6 @@ def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_t
 
 
 def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance, ...], tuple[str, ...], bool]:
-    """Return a row's context and candidates, and whether it is a pool."""
     context = [values["context"]] if isinstance(values["context"], str) else values["context"]
     if values.get("candidates") is None:
         pair = validated(Pair, {**values, "context": context}, path=path, line=line)

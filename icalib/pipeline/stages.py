@@ -44,24 +44,9 @@ from icalib.training.pretraining.word_vectors import WordVectorJob
 
 @dataclass(frozen=True, kw_only=True)
 class RunStages:
-    """The stages of a run; implements `icalib.regimes.regime.Stages`.
+    """The stages of a run; implements `icalib.regimes.regime.Stages`."""
 
-    Args:
-        path: the pool folder.
-        pool_set: its description.
-        selection: the pools that the run uses.
-        encoder: encoder of the method.
-        scoring: settings of scoring.
-        seed: root seed of the run.
-        parts: which parts the ranker has.
-        softmax: probabilities are those of a softmax over a pool.
-        splits: splits to tokenise; training needs all.
-        cache: stores the stages.
-        executor: runs the jobs whose stages aren't cached.
-        emit: receives events.
-    """
-
-    path: Path
+    path: Path  # the pool folder
     pool_set: PoolSet
     selection: Selection
     encoder: AbstractEncoder.Config
@@ -71,8 +56,8 @@ class RunStages:
     executor: Executor
     emit: Emit
     parts: PartSettings = field(default_factory=PartSettings)
-    softmax: bool = False
-    splits: tuple[Split, ...] = SPLITS
+    softmax: bool = False  # probabilities are those of a softmax over a pool
+    splits: tuple[Split, ...] = SPLITS  # to tokenise; training needs all
 
     @property
     def data(self) -> Artifact:
@@ -147,12 +132,8 @@ class RunStages:
         if settings.intent_classifier is None:
             return ranker, words
         if not self._has_labelled_intents():
-            self.emit(
-                Message(
-                    "no labelled utterance has intents, so no intent classifier is trained: all turns of a context "
-                    "have the same weight"
-                )
-            )
+            reason = "no labelled utterance has intents, so no intent classifier is trained"
+            self.emit(Message(f"{reason}: all turns of a context have the same weight"))
             return ranker, words
         job = IntentClassifierJob(
             settings=settings.intent_classifier,
@@ -256,28 +237,20 @@ class RunStages:
             points = validation_points(read_json_list(stage.path / "curve.json"))
             self.emit(EpochFinished(str(name), max_epochs, points))
         if not stage.reused:
-            if num_jitters := read_json(stage.path / "result.json").get("num_jitters"):
-                self.emit(
-                    Message(
-                        f"{name}: {num_jitters} times, a matrix of the Gaussian process could only be factorised with "
-                        "more jitter on its diagonal than planned; if this is frequent, lower head_learning_rate or "
-                        "head.output_scale"
-                    )
-                )
-            if max_epochs and isinstance(job, SimilarityJob) and best_epoch(stage.path) == 0:
-                start = "teacher" if name.round else "start"
-                self.emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
+            self._note(name, job, stage)
         return stage
+
+    def _note(self, name: StageName, job: TrainingJob, stage: Stage) -> None:
+        if num_jitters := read_json(stage.path / "result.json").get("num_jitters"):
+            problem = "a matrix of the Gaussian process could only be factorised with more jitter than planned"
+            cure = "if this is frequent, lower head_learning_rate or head.output_scale"
+            self.emit(Message(f"{name}: {num_jitters} times, {problem}; {cure}"))
+        if job.loop_settings.epochs and isinstance(job, SimilarityJob) and best_epoch(stage.path) == 0:
+            start = "teacher" if name.round else "start"
+            self.emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
 
 
 def _bare(ranker: RankerConfig) -> RankerConfig:
     """Return the plain ranker that all methods share in post-training, without their intents, heads and losses."""
-    return ranker.model_copy(
-        update={
-            "encoder": ranker.encoder.for_post_training(),
-            "head": LinearHead.Config(),
-            "starts_at_zero": False,
-            "intents": (),
-            "link": "sigmoid",
-        }
-    )
+    plain = {"head": LinearHead.Config(), "starts_at_zero": False, "intents": (), "link": "sigmoid"}
+    return ranker.model_copy(update={"encoder": ranker.encoder.for_post_training(), **plain})

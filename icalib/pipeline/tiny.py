@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from icalib.core.files import file_digest
 from icalib.core.job import Artifact
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget, write_tokens
-from icalib.data.pools import as_pools, iter_pools
-from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.schema import Pool
+from icalib.data.schema import Pool, Utterance
 from icalib.data.selection import Selection
-from icalib.data.simulate import simulate
 from icalib.encoders.backbone import Tokenizer, quiet_transformers
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
@@ -28,14 +24,13 @@ _BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
 
 
 def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ColumnJob]:
-    """Create training and scoring jobs with a tiny backbone and simulated pools, which are written to `folder`.
+    """Create training and scoring jobs with a tiny backbone and a few pools, which are written to `folder`.
 
     The scoring job expects the checkpoint of the training job in `folder`/training.
     """
-    pools, intents = _tiny_pools()
-    backbone, tokens = folder / "backbone", folder / "tokens.arrow"
-    _write_tiny_bert(backbone, [*(text for pool in pools for text in _texts(pool))])
-    write_tokens(tokens, [pools], Tokenizer(str(backbone)), intents, _BUDGET)
+    pools, backbone, tokens = _tiny_pools(), folder / "backbone", folder / "tokens.arrow"
+    _write_tiny_bert(backbone, [text for pool in pools for text in (pool.context[0].text, *pool.candidates)])
+    write_tokens(tokens, [pools], Tokenizer(str(backbone)), (), _BUDGET)
     push(folder)
     selection = Selection(labelled_fraction=0.5)
     known = Artifact(path=tokens, digest=file_digest(tokens))
@@ -64,44 +59,40 @@ def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ColumnJob]:
     return training, scoring
 
 
-def _tiny_pools() -> tuple[list[Pool], tuple[str, ...]]:
-    with TemporaryDirectory(prefix="icalib-") as temporary:
-        source, data = Path(temporary) / "dialogues.jsonl", Path(temporary) / "pools"
-        simulate(source, num_dialogues=20, seed=1)
-        settings = PrepareSettings(num_candidates=3, negative_sampler="random", labelled=0.5)
-        pool_set = prepare(source, data, settings)
-        pools = [pool for batch in iter_pools(data, "train") for pool in as_pools(batch)]
-    return pools[:_NUM_POOLS], pool_set.intents
-
-
-def _texts(pool: Pool) -> list[str]:
-    return [*(utterance.text for utterance in pool.context), *pool.candidates]
+def _tiny_pools() -> list[Pool]:
+    return [
+        Pool(
+            pool_id=f"{number:02d}",
+            dialog_id=f"{number:02d}",
+            split="train",
+            context=(Utterance(speaker="user", text=f"question {number} about a printer"),),
+            candidates=tuple(f"answer {number + other} to it" for other in range(3)),
+            label=number % 3,
+            label_order=number,
+        )
+        for number in range(_NUM_POOLS)
+    ]
 
 
 def _write_tiny_bert(folder: Path, texts: list[str]) -> None:
-    """Write a random BERT with one layer of width 16, and a vocabulary from the texts."""
+    """Write a random BERT with one layer of width 16, whose vocabulary is the words of the texts."""
+    from tokenizers import BertWordPieceTokenizer
     from tokenizers import Tokenizer as FastTokenizer
-    from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    tokenizer = FastTokenizer(models.WordPiece(unk_token=names["unk"]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=list(names.values()), show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    ids = {name: index for index, name in enumerate(names)}  # the special tokens have the first ids
-    tokenizer.post_processor = processors.BertProcessing((names["sep"], ids["sep"]), (names["cls"], ids["cls"]))
+    special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
+    words = sorted({word for text in texts for word in text.split()})
+    vocabulary = {token: index for index, token in enumerate([*special.values(), *words])}
+    tokenizer = FastTokenizer.from_str(BertWordPieceTokenizer(vocabulary).to_str())
     config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=len(vocabulary),
         hidden_size=16,
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=128,
-        pad_token_id=ids["pad"],
+        pad_token_id=vocabulary["[PAD]"],
     )
-    special = {f"{name}_token": token for name, token in names.items()}
     with quiet_transformers():
         BertModel(config, add_pooling_layer=False).save_pretrained(folder)
         PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)

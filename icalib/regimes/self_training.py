@@ -18,8 +18,8 @@ from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
-from icalib.metrics.answers import answer_metrics
 from icalib.metrics.catalogue import find_metric
+from icalib.metrics.summary import answer_metrics
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table
 from icalib.regimes.regime import (
     AbstractRegime,

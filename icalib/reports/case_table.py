@@ -49,7 +49,7 @@ _Rows = list[dict[str, Any]]
 
 
 def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
-    """The case table of runs by label on one pool set; the first two labels are the ones compared.
+    """Return the case table of runs by label on one pool set; the first two labels are the ones compared.
 
     None where the pools' texts are gone or the runs have no pool in common.
     """
@@ -86,7 +86,6 @@ def _by_pool(predictions: pa.Table) -> dict[str, _Rows]:
 def _kinds(
     labels: Sequence[str], predictions: Sequence[Mapping[str, _Rows]], shared: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Return the pools of each kind by its title, the most informative pools first."""
     compared = predictions[:2]
     hits = {one: [table[one][_top(table[one])]["label"] == 1 for table in compared] for one in shared}
     probs = {one: [max(row["prob"] for row in table[one] if row["label"] == 1) for table in compared] for one in shared}
@@ -108,9 +107,7 @@ def _top(rows: _Rows) -> int:
 
 
 def _case(
-    pool: Mapping[str, Any],
-    predictions: Sequence[_Rows],
-    intents: Mapping[tuple[str, int], tuple[str, ...]],
+    pool: Mapping[str, Any], predictions: Sequence[_Rows], intents: Mapping[tuple[str, int], tuple[str, ...]]
 ) -> Case:
     tops = [_top(rows) for rows in predictions]
     candidates = [

@@ -10,12 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from icalib.core.run_tables import RoundSummary
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.selective import risk_coverage
-from icalib.reports.gain import bulk
 from icalib.reports.label_curve import METRICS, LabelCurve
 
 # Okabe and Ito's palette without black and yellow, which vanish on dark and light pages.
@@ -26,13 +24,13 @@ _COVERAGE = np.linspace(0.02, 1.0, 99)
 
 
 def line_style(index: int, width: float = 2.5) -> dict[str, Any]:
-    """The colour of the method or line at an index, and dashes, which distinguish those with the same colour."""
+    """Return the colour of the method or line at an index, and dashes, which distinguish equal colours."""
     dash = _DASHES[index // len(OKABE_ITO) % len(_DASHES)]
     return {"color": OKABE_ITO[index % len(OKABE_ITO)], "width": width, "dash": dash}
 
 
 def seeds_line(index: int, means: Sequence[float | None], deviations: Sequence[float | None]) -> dict[str, Any]:
-    """Means over the seeds as a line with dots, bars for the standard deviations if there are any."""
+    """Return means over the seeds as a line with dots, with bars for their standard deviations."""
     bars = {"array": [deviation or 0.0 for deviation in deviations], "thickness": 1.3, "width": 3}
     return {
         "y": means,
@@ -44,10 +42,7 @@ def seeds_line(index: int, means: Sequence[float | None], deviations: Sequence[f
 
 
 def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
-    """Fraction of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log).
-
-    `index` is that of the method among the methods, which decides its colour.
-    """
+    """Fraction of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log)."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.05)
     used = [one for one in reliability_table(scores.prob, scores.label).to_pylist() if one["n"]]
     counts = [one["n"] for one in used]
@@ -110,42 +105,6 @@ def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figur
 def _risk_at(scores: PoolScores) -> FloatArray:
     top = top_candidate(scores)
     return np.interp(_COVERAGE, *risk_coverage(top.prob, 1 - top.hit))
-
-
-def gain_figure(summaries: Sequence[RoundSummary], threshold: float | None) -> go.Figure:
-    """Density of the confidence gain Δ over scored pairs, one line per round, and the threshold λ.
-
-    Bins are uneven, so a line's height is the fraction of pairs per 0.001 nats, which is narrower than any bin: equal
-    areas are equal fractions, and none is above 1.
-    """
-    figure = go.Figure()
-    shown = [] if threshold is None else [threshold]
-    for index, summary in enumerate(summaries):
-        counts, edges = np.array(summary.gain_histogram_counts), np.array(summary.gain_histogram_edges)
-        density = counts / counts.sum() / (np.diff(edges) / 0.001)
-        figure.add_scatter(
-            x=edges,
-            y=np.append(density, density[-1]),
-            name=f"round {summary.round}",
-            mode="lines",
-            line=line_style(index, 2) | {"shape": "hv"},
-        )
-        bins = bulk(summary)
-        shown += [edges[bins.start], edges[bins.stop]]
-    if threshold is not None:
-        figure.add_vline(
-            x=threshold,
-            line={"color": NEUTRAL, "width": 1.5, "dash": "dash"},
-            annotation_text=f"λ = {threshold:g}",
-            annotation_position="top left" if threshold > (min(shown) + max(shown)) / 2 else "top right",
-        )
-    margin = 0.03 * (max(shown) - min(shown))
-    figure.update_xaxes(
-        title_text="confidence gain Δ, nats", zeroline=True, range=[min(shown) - margin, max(shown) + margin]
-    )
-    figure.update_yaxes(title_text="fraction of pairs per 0.001 nats", rangemode="tozero", tickformat=".0%")
-    figure.update_layout(height=360)
-    return figure
 
 
 def part_figure(recalls: Mapping[str, Mapping[str, float]]) -> go.Figure:

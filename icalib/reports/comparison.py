@@ -14,6 +14,7 @@ from icalib.core.storage import location
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.metrics.metric import Direction
+from icalib.metrics.summary import over_seeds
 
 Result = Mapping[str, Any]
 """What `--json` prints and result.json holds."""
@@ -53,8 +54,7 @@ class MethodRow:
 
     def mean(self, metric: str) -> float | None:
         """Mean value over the seeds; None where no run has the metric."""
-        values = self._values(metric)
-        return statistics.fmean(values) if values else None
+        return over_seeds(self.results, self.split, metric)[0]
 
     @property
     def ranks(self) -> bool:
@@ -67,12 +67,7 @@ class MethodRow:
 
     def deviation(self, metric: str) -> float | None:
         """Sample standard deviation over the seeds; None below two seeds."""
-        values = self._values(metric)
-        return statistics.stdev(values) if len(values) > 1 else None
-
-    def _values(self, metric: str) -> list[float]:
-        values = [result[self.split].get(metric) for result in self.results]
-        return [value for value in values if value is not None and math.isfinite(value)]
+        return over_seeds(self.results, self.split, metric)[1]
 
 
 def data_name(result: Result) -> str:
@@ -101,10 +96,7 @@ def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
 
 
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
-    """One row per method in order of first appearance, seeds ascending.
-
-    Labelled fractions are rows of their own, and named where there are several.
-    """
+    """Return one row per method in order of first appearance, and per labelled fraction where there are several."""
     several = len({result["labelled"] for result in results}) > 1
     grouped: dict[str, list[Result]] = {}
     for result in results:
@@ -117,10 +109,7 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
 
 
 def shown_metrics(results: Sequence[Result], chosen: Sequence[str] = COLUMNS) -> tuple[str, ...]:
-    """Return the columns of a table of results: see `with_outside_metrics`.
-
-    R@5 of pools with five candidates, which is 1 for every ranker, is left out.
-    """
+    """Return the columns of a table of results, without R@5 of five candidates, which is 1 for every ranker."""
     says_something = not results or any(result["test"].get("R@5") != 1 for result in results)
     said = [name for name in chosen if name != "R@5" or says_something]
     return with_outside_metrics(said, {name: None for result in results for name in result["test"]})
@@ -137,10 +126,10 @@ def with_outside_metrics(chosen: Sequence[str], measured: Iterable[str]) -> tupl
 
 
 def best_labels(rows: Sequence[MethodRow], metric: str) -> set[str]:
-    """Labels of the rows with the best mean as it is printed; empty if there is nothing to compare.
+    """Return the labels of the rows with the best mean as it is printed; empty if there is nothing to compare.
 
-    Rows that rank no better than chance are left out: one that always answers with the fraction of right candidates
-    has an ECE of 0, and says nothing.
+    Rows that rank no better than chance are left out: one that always answers with the fraction of right candidates has
+    an ECE of 0, and says nothing.
     """
     found = {row.label: (round(mean, 3), row.ranks) for row in rows if (mean := row.mean(metric)) is not None}
     means = {label: mean for label, (mean, ranks) in found.items() if ranks}

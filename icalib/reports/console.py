@@ -31,13 +31,7 @@ def text_table(
 ) -> Table:
     """Return a table that shows all texts as they are, even with brackets, as names of folders may have them.
 
-    Args:
-        columns: a heading stands for a column that is never cut: texts first, then numbers.
-        rows: cells of each row.
-        title: shown above.
-        caption: shown below.
-        num_texts: number of leading columns that are texts.
-        gap: spaces between columns.
+    Columns given as text are never cut: `num_texts` with texts first, then numbers. `gap` is the space between columns.
     """
     headers = (
         Column(one, no_wrap=True, justify="left" if index < num_texts else "right") if isinstance(one, str) else one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
 from icalib.core.files import FileObject, read_json, reading
 from icalib.core.run_folder import RunFolder
-from icalib.core.storage import local_path
+from icalib.core.storage import local_path, push
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
@@ -42,17 +43,12 @@ _POST_HOC_METRICS = ("ECE", "NLL")
 
 
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
-    """Write a report of finished runs as one HTML file that needs no network access; returns `out`.
-
-    Raises:
-        DataError: a predictions table can't be used.
-        StorageError: the disk is full or can't be written.
-    """
+    """Write a report of finished runs as one HTML file that needs no network access, and share it; returns `out`."""
     # The folder may have been moved since result.json was written.
     results = [FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path)}.items()) for run in runs]
     shifts = [result for run in runs for result in run.shifts()]
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
-    return write_page(
+    page = write_page(
         "report.html.j2",
         out,
         title=title,
@@ -67,6 +63,8 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         part_headings=part_table.HEADINGS,
         promise_headings=("method", *HEADINGS),
     )
+    push(page)
+    return page
 
 
 def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[str]]:
@@ -74,7 +72,6 @@ def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[st
 
 
 def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> dict[str, Any]:
-    """Return what is shown of all methods on one pool set."""
     rows = method_rows(results)
     runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
     every = [run for members in runs.values() for run in members]
@@ -120,7 +117,6 @@ def _post_hoc(row: MethodRow) -> list[list[tuple[str, bool]]]:
 
 
 def _tests(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[list[MethodTest], str]:
-    """Return paired tests, or why there are none."""
     if len(runs) < 2:
         return [], "There is one method only."
     try:
@@ -143,17 +139,14 @@ def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder
 def _method_part(
     row: MethodRow, runs: Sequence[RunFolder], columns: Sequence[str], scores: PoolScores, index: int
 ) -> dict[str, Any]:
-    """Return what is shown of one method: tables of all its runs, charts of the run with the lowest seed."""
+    """Return tables of all runs of a method, and charts of the one with the lowest seed."""
     run = runs[0]
-    summaries = run.round_summaries()
-    with_gain = [summary for summary in summaries if sum(summary.gain_histogram_counts)]
     return {
         "row": row,
         "intervals": {metric: _interval(runs, metric) for metric in columns},
         "shown_seed": row.results[0]["seed"],
         "reliability": figure_json(charts.reliability_figure(scores, index)),
-        "gain": figure_json(charts.gain_figure(with_gain, _gain_threshold(run.config))) if with_gain else None,
-        "summaries": summaries,
+        "summaries": run.round_summaries(),
         "settings": (run.path / "config.yaml").read_text(encoding="utf-8"),
         "runs": [_run_facts(member) for member in runs],
     }
@@ -164,18 +157,7 @@ def _interval(runs: Sequence[RunFolder], metric: str) -> str:
     return "" if interval is None else f"{format_value(interval.low)}–{format_value(interval.high)}"
 
 
-def _gain_threshold(settings: Mapping[str, Any]) -> float | None:
-    """λ, wherever the method keeps it."""
-    for key, value in settings.items():
-        if key == "gain_threshold":
-            return value
-        if isinstance(value, Mapping) and (found := _gain_threshold(value)) is not None:
-            return found
-    return None
-
-
 def _run_facts(run: RunFolder) -> dict[str, Any]:
-    """Return what was run: from config.yaml, provenance.json, stages.json and result.json."""
     with reading(run.path):  # its files have what was written unless someone removed their digests
         config, provenance = run.config, read_json(run.path / "provenance.json")
         versions = {"icalib": provenance["icalib"], "Python": provenance["python"], **provenance["packages"]}
@@ -199,13 +181,10 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
 
 def _pools_used(config: Mapping[str, Any]) -> list[str]:
     """Return the pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
-    metadata = local_path(config["data"]) / POOLS_FILE
+    metadata, limits = local_path(config["data"]) / POOLS_FILE, config["limit"]
     with reading(metadata):
         totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
-        return [_num_used(totals.get(split), config["limit"].get(split)) for split in SPLITS]
-
-
-def _num_used(total: int | None, limit: int | None) -> str:
-    known = [number for number in (total, limit) if number is not None]
-    limited = limit is not None and (total is None or limit < total)
-    return (f"{min(known):,}" if known else MISSING) + (" (limit)" if limited else "")
+        used = {split: f"{total:,}" for split, total in totals.items()}
+        limited = {split: limit for split, limit in limits.items() if limit and limit < totals.get(split, math.inf)}
+        used |= {split: f"{limit:,} (limit)" for split, limit in limited.items()}
+        return [used.get(split, MISSING) for split in SPLITS]

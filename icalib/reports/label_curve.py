@@ -66,19 +66,12 @@ class MethodCurve:
 @final
 @dataclass(frozen=True)
 class LabelCurve:
-    """Curves of the methods that learn from labels, and lines of those that don't.
-
-    Args:
-        data: name of the pool set.
-        split: pools that the metrics are of.
-        curves: one per trained method.
-        lines: runs of the untrained methods.
-    """
+    """Curves of the methods that learn from labels, and lines of those that don't."""
 
     data: str
     split: str
-    curves: tuple[MethodCurve, ...]
-    lines: tuple[RunFolder, ...]
+    curves: tuple[MethodCurve, ...]  # one per trained method
+    lines: tuple[RunFolder, ...]  # runs of the untrained methods
 
     @property
     def title(self) -> str:
@@ -86,7 +79,7 @@ class LabelCurve:
         return f"What labels are worth on {self.data}"
 
     def verdict(self, curve: MethodCurve) -> str:
-        """Return a sentence: by how much a curve rises, how far it is above rankers without labels, what is next."""
+        """Return by how much a curve rises, how far it is above rankers without labels, and what is next."""
         first, last = curve.points[0], curve.points[-1]
         parts = [f"{last.num_labels} labels"]
         if first is not last:
@@ -123,20 +116,13 @@ def _tested(outcome: PairedTest) -> str:
 
 
 def label_curve(data: str, split: str, runs: Mapping[int | None, Sequence[RunFolder]]) -> LabelCurve:
-    """Group finished runs.
-
-    Args:
-        data: name of the pool set.
-        split: pools that the metrics are of.
-        runs: by number of labelled pools; None for methods without training.
-    """
+    """Group finished runs by method; `runs` are by number of labelled pools, None for methods without training."""
     grouped: dict[str, dict[int, list[RunFolder]]] = {}
-    for number, folders in runs.items():
-        if number is not None:
-            for folder in folders:
-                grouped.setdefault(str(folder.result["method"]), {}).setdefault(number, []).append(folder)
+    for number in sorted(number for number in runs if number is not None):
+        for folder in runs[number]:
+            grouped.setdefault(str(folder.result["method"]), {}).setdefault(number, []).append(folder)
     curves = (
-        MethodCurve(method, tuple(CurvePoint(number, tuple(points[number])) for number in sorted(points)))
+        MethodCurve(method, tuple(CurvePoint(number, tuple(folders)) for number, folders in points.items()))
         for method, points in grouped.items()
     )
     return LabelCurve(data, split, tuple(curves), tuple(runs.get(None, ())))

@@ -22,11 +22,7 @@ size. A page carries it compressed, and the browser unpacks it."""
 
 
 def write_page(template: str, out: Path, **content: Any) -> Path:
-    """Fill a template of this folder and write the page, which needs no network access; returns `out`.
-
-    Raises:
-        StorageError: the disk is full or can't be written.
-    """
+    """Fill a template of this folder and write the page, which needs no network access; returns `out`."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

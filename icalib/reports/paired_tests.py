@@ -49,16 +49,10 @@ def paired_tests(
 ) -> list[MethodTest]:
     """Permutation tests of every pair of methods over test pools, in each of `TESTED`.
 
-    A pool's value is the mean over the method's seeds. Holm's correction is over the pairs within a metric.
-    `candidates-only` says something about pools, not about methods, so it is tested only if `against` names it.
-
-    Args:
-        runs: runs by method.
-        against: test only the pairs that this method is in.
-        shift: the other pool set on which the runs were evaluated; None takes their own.
-
-    Raises:
-        DataError: the runs were not evaluated on the same pools.
+    A pool's value is the mean over the method's seeds. Holm's correction is over the pairs within a metric. With
+    `against`, only pairs that this method is in are tested; `candidates-only` says something about pools, so it needs
+    to be named. With `shift`, runs are compared on this other pool set. A DataError says that they were not evaluated
+    on the same pools.
     """
     if len(runs) < 2:
         return []
@@ -90,7 +84,7 @@ def paired_tests(
 
 
 def mean_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:
-    """Return a metric's values of the pools of a split, mean over runs; None where it has no values of single pools."""
+    """Return a metric's values of a split's pools, mean over runs; None where it has no values of single pools."""
     per_pool = find_metric(metric).per_pool
     if per_pool is None:
         return None

@@ -1,7 +1,6 @@
 """A reproduced table: our values beside the paper's, in the terminal and on a page.
 
-Our values are marked with a letter for each way in which they differ from the paper's protocol; the letters are
-explained below the table.
+Our values are marked with a letter for each way in which they differ from the paper's protocol.
 """
 
 from __future__ import annotations
@@ -22,13 +21,7 @@ from rich.text import Text
 from icalib.core.errors import DataError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
-from icalib.reports.comparison import (
-    MISSING,
-    data_name,
-    format_seconds,
-    heading,
-    run_command,
-)
+from icalib.reports.comparison import MISSING, data_name, format_seconds, heading, run_command
 from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.tables.table import Row, Table
@@ -47,17 +40,13 @@ _CORPORA = {"msdialog": "MSDialog", "mantis": "MANtIS", "mantis-tsv": "MANtIS", 
 @final
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table with one labelled fraction, and what became of it.
-
-    `settings` are of its runs, one for each seed, none where it can't run; `marks` say where these differ from the
-    paper's protocol; `runs` are those that are finished.
-    """
+    """A row of a table with one labelled fraction, and what became of it."""
 
     row: Row
     labelled: float
-    settings: tuple[RunSettings, ...] = ()
-    marks: tuple[str, ...] = ()
-    runs: tuple[RunFolder, ...] = ()
+    settings: tuple[RunSettings, ...] = ()  # of its runs, one for each seed, none where it can't run
+    marks: tuple[str, ...] = ()  # where these differ from the paper's protocol
+    runs: tuple[RunFolder, ...] = ()  # that are finished
     error: str = ""
     cost: Cost | None = None
 
@@ -80,23 +69,15 @@ def _letters(name: str) -> str:
 @final
 @dataclass(frozen=True)
 class Reproduction:
-    """A table, and what was run for it.
-
-    Args:
-        table: the table.
-        data: name of the pools.
-        corpus: which of the table's corpora they are; None if none of them.
-        command: what was typed.
-        rows: the rows, in order.
-        others: for each of the other pools that the runs were evaluated on, its corpus and its marks.
-    """
+    """A table, and what was run for it."""
 
     table: Table
-    data: str
-    corpus: str | None
+    data: str  # name of the pools
+    corpus: str | None  # which of the table's corpora they are
     command: str
     rows: tuple[TableRow, ...]
     others: Mapping[str, tuple[str | None, tuple[str, ...]]] = field(default_factory=dict)
+    """For each of the other pools that the runs were evaluated on, its corpus and its marks."""
 
     @property
     def legend(self) -> dict[str, str]:
@@ -124,12 +105,12 @@ class Reproduction:
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line of a block; `source` is "ours" or the corpus of a paper's values, `remark` says how ours came about."""
+    """One line of a block."""
 
     label: str
-    source: str
+    source: str  # "ours", or the corpus of a paper's values
     cells: tuple[str, ...]
-    remark: str = ""
+    remark: str = ""  # how ours came about
 
 
 @final
@@ -230,7 +211,6 @@ def _cost_cells(table: Table, cost: Cost | None) -> tuple[str, ...]:
 
 
 def _spread(table: Table, values: Sequence[float]) -> str:
-    """The mean over seeds, with the paper's kind of ±."""
     if not values:
         return MISSING
     scale, spread = (100 if table.percent else 1), None
@@ -269,11 +249,7 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
 
 
 def write_reproduced(reproduction: Reproduction, out: Path) -> Path:
-    """Write one self-contained HTML page; returns `out`.
-
-    Raises:
-        StorageError: the disk is full or can't be written.
-    """
+    """Write one self-contained HTML page; returns `out`."""
     from icalib.reports.page import write_page
 
     return write_page(

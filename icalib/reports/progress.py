@@ -1,10 +1,9 @@
-"""The progress of runs on standard error: bars and lines for people, JSON lines for programs that read logs."""
+"""The progress of runs on standard error; events.jsonl in a run's folder has it for programs."""
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import Self, TextIO, final
+from typing import Self, final
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,11 +21,10 @@ from rich.table import Column
 from rich.text import Text
 
 from icalib.core.display import display
-from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted, event_line
+from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
 from icalib.reports.console import people_console
-from icalib.reports.stages import purpose
 
 _NARROW = 100
 """Below this width a bar is short, so that its numbers are not cut."""
@@ -35,42 +33,11 @@ _INTERVAL_S = 5.0
 
 
 @final
-class JsonLines:
-    """Writes every event as one line; use it as a context manager.
-
-    Args:
-        stream: where to write; None: standard error.
-    """
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self._last: dict[str, float] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def show(self, event: Event) -> None:
-        """Write an event."""
-        if isinstance(event, Progress):
-            now = time.monotonic()
-            if now - self._last.get(event.stage, -_INTERVAL_S) < _INTERVAL_S:
-                return
-            self._last[event.stage] = now
-        print(event_line(event), file=self._stream or sys.stderr, flush=True)
-
-
-@final
 class TerminalProgress:
     """Shows which stages are running; use it as a context manager.
 
     On a terminal every running stage has a bar. Elsewhere (logs, jobs on a cluster) every event is one plain line, and
-    the progress of a stage is none while it stays the same.
-
-    Args:
-        console: where to show it; None: standard error, or nowhere with --quiet.
+    the progress of a stage is none while it stays the same. With --quiet, nothing is shown.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -116,14 +83,14 @@ class TerminalProgress:
         if self._console.is_terminal:
             self._bar(stage)
         else:
-            self._line(f"{stage}: {purpose(stage)}" if purpose(stage) else f"{stage} …")
+            self._line(f"{stage} …")
             self._last_line[stage] = (time.monotonic(), "")
 
     def _advanced(self, stage: str, done: float, total: float | None, note: str) -> None:
         if self._console.is_terminal:
             self._bars.update(self._bar(stage), completed=done, total=total)
             if note:
-                self._bars.update(self._bar(stage), description=escape(": ".join(filter(None, (purpose(stage), note)))))
+                self._bars.update(self._bar(stage), description=escape(note))
             return
         units = f"{done}/{total}" if total is not None else f"{done}"
         line, now = f"{stage}: {units} {note}".rstrip(), time.monotonic()
@@ -145,7 +112,7 @@ class TerminalProgress:
     def _bar(self, stage: str) -> TaskID:
         if stage not in self._tasks:
             self._bars.start()
-            self._tasks[stage] = self._bars.add_task(escape(purpose(stage)), total=None, stage=escape(stage))
+            self._tasks[stage] = self._bars.add_task("", total=None, stage=escape(stage))
         return self._tasks[stage]
 
     def _line(self, text: str) -> None:

@@ -53,12 +53,7 @@ class Picture:
 
 
 def pictures(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> Iterator[Picture]:
-    """Yield the pictures of a sweep; none below two trials.
-
-    Args:
-        trials: complete trials, the best first.
-        metrics: what was tuned.
-    """
+    """Yield the pictures of a sweep from its complete trials, the best first; none below two trials."""
     if len(trials) < 2:
         return
     for pair in combinations(metrics.items(), 2):
@@ -81,7 +76,7 @@ def pictures(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> Itera
 def study_of(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> optuna.Study:
     """Return complete trials as a study: the settings that vary by their short names, and means over the seeds.
 
-    A space may draw fractions, or positions in a list, where people look for thresholds and rates. Numbers are on a
+    A space may draw fractions, or positions in a list, where people look for thresholds and rates; numbers are on a
     linear or logarithmic scale even where the space has them as choices. Trials keep their numbers.
     """
     axes = _axes(trials)
@@ -106,7 +101,6 @@ def study_of(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> optun
 def _together(
     trials: Sequence[Trial], study: optuna.Study, title: str, metrics: Mapping[str, Direction]
 ) -> Iterator[Picture]:
-    """How settings work that vary together."""
     yield from _weighed(study, title)
     yield Picture(
         f"{title} by each setting",

@@ -55,11 +55,7 @@ _DRY_COLUMNS = (
 
 @final
 class SweepSummary:
-    """What is said and shown of a sweep, finished or not, wherever it is shown.
-
-    Raises:
-        DamagedFileError: a file of the sweep can't be read.
-    """
+    """What is said and shown of a sweep, finished or not; a DamagedFileError if a file can't be read."""
 
     def __init__(self, folder: SweepFolder) -> None:
         self.folder = folder
@@ -117,8 +113,8 @@ class SweepSummary:
     def lead(self) -> str | None:
         """How far the best trial leads the next in the first metric; None below two complete trials.
 
-        Where the metric has values of single pools and the runs' predictions are there, the two are tested over the
-        validation pools. Trials that predict the same as the best are named, and the next is the first that doesn't.
+        The two are tested over the validation pools where their values of single pools are known. Trials that predict
+        the same as the best are named, and the next is the first that doesn't.
         """
         if len(self.order) < 2:
             return None
@@ -148,10 +144,7 @@ class SweepSummary:
         return f"{lead}. That could be chance {tested}: the settings of both are as good a choice."
 
     def best_trials(self) -> tuple[list[str], list[list[str]]]:
-        """Return headings and rows: number, metrics, time, pseudo labels where there are any, and settings.
-
-        Tuned metrics have an arrow and, for several seeds, the deviation over them.
-        """
+        """Return headings and rows: number, metrics, time, pseudo labels where there are any, and settings."""
         trials = self.order[:_NUM_BEST]
         beside = [
             name for name in _BESIDE if name not in self.metrics and any(t.mean(name) is not None for t in trials)
@@ -214,12 +207,7 @@ def _pseudo_labels(trial: Trial) -> tuple[str, str] | None:
 
 
 def write_views(folder: SweepFolder) -> None:
-    """Write trials.csv and report.html.
-
-    Raises:
-        DamagedFileError: a file of the sweep can't be read.
-        StorageError: the disk is full or can't be written.
-    """
+    """Write trials.csv and report.html; a DamagedFileError if a file of the sweep can't be read."""
     summary = SweepSummary(folder)
     _write_csv(summary)
     _write_report(summary)
@@ -238,7 +226,6 @@ def _write_csv(summary: SweepSummary) -> None:
 
 
 def _csv_row(trial: Trial, run: RunFolder | None) -> dict[str, Any]:
-    """Numbers and texts as they are, other settings as JSON."""
     settings = {name: value if isinstance(value, str) else json.dumps(value) for name, value in trial.settings.items()}
     row: dict[str, Any] = {"trial": trial.number, "state": trial.state, **settings}
     if trial.error is not None:

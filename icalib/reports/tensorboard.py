@@ -3,7 +3,6 @@
     tb/round_00/{train,validation}   curves of a stage: the same tags in both; steps continue over the rounds
     tb/rounds                        step = round: what was pseudo-labelled, how well, histogram of gain
     tb/test                          final metrics, precision and recall, hparams
-    tb/layout                        the page CUSTOM SCALARS: rounds first, then learning curves
 
 Every finished stage, every round and the test evaluation is one event file, moved into place when complete, so that a
 view can be updated repeatedly while the run continues: existing files are left alone.
@@ -23,16 +22,15 @@ import numpy as np
 import pyarrow.compute as pc
 from tensorboard.compat.proto.event_pb2 import Event as TensorBoardEvent  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch.utils.tensorboard.summary import custom_scalars, histogram_raw, hparams, pr_curve, scalar
+from torch.utils.tensorboard.summary import histogram_raw, hparams, pr_curve, scalar
 
 from icalib.core.events import Event, RunUpdated
 from icalib.core.files import whole_file
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
 from icalib.metrics.catalogue import metric_tag
-from icalib.metrics.pairs import PoolScores
+from icalib.metrics.pairs import IntArray, PoolScores
 from icalib.reports.comparison import COLUMNS, with_outside_metrics
-from icalib.reports.gain import bulk
 
 ROUND_TAGS = {
     "round/pools_selected": "num_pools_selected",
@@ -48,23 +46,7 @@ ROUND_TAGS = {
 }
 """Fields of a round's summary by tag."""
 
-_CHARTS = {
-    "Rounds of self-training": {
-        "pools selected": ["round/pools_selected", "round/pools_with_intents"],
-        "precision: selected, every pool, validation": ["round/(pool|base|validation)_accuracy"],
-        "gain: fraction with intents, reliability": ["round/share_with_intents", "round/.*reliability"],
-    },
-    "Learning curves": {
-        "ranking on validation": ["rank/(R@1|MAP)$"],
-        "loss": ["loss/total"],
-        "calibration on validation": ["cal/(ECE|NLL)$"],
-        "learning rate": ["opt/lr.*"],
-    },
-}
-LAYOUT = {
-    section: {title: ["Multiline", tags] for title, tags in charts.items()} for section, charts in _CHARTS.items()
-}
-"""The page CUSTOM SCALARS: charts by section, each with regular expressions of tags."""
+_TAIL = 0.005
 
 # What distinguishes runs; the page shows the first few by default.
 _HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
@@ -77,14 +59,8 @@ def update_tensorboard(event: Event) -> None:
 
 
 def write_tensorboard(run: RunFolder) -> Path:
-    """Update the TensorBoard view of a run, finished or not; returns the folder `tb`.
-
-    Raises:
-        StorageError: the disk is full or can't be written; what was written before remains usable.
-    """
+    """Update the TensorBoard view of a run, finished or not; returns the folder `tb`."""
     training = run.training()
-    if training.num_rows:
-        _write_once(run.path, "layout", "layout", [(custom_scalars(LAYOUT), 0)])
     group = itemgetter("stage", "round", "split")
     rows = sorted(training.to_pylist(), key=lambda row: (*group(row), row["step"]))
     for (stage, number, split), own in groupby(rows, key=group):
@@ -98,14 +74,10 @@ def write_tensorboard(run: RunFolder) -> Path:
     return run.path / "tb"
 
 
-_Points = Iterable[tuple[Any, int]]
-"""Summaries, each at a step."""
+def _write_once(folder: Path, part: str, name: str, points: Iterable[tuple[Any, int]]) -> None:
+    """Write summaries at steps as one event file of <folder>/tb/<part>, which appears complete, unless it exists.
 
-
-def _write_once(folder: Path, part: str, name: str, points: _Points) -> None:
-    """Write one event file of <folder>/tb/<part>, which appears complete, unless it exists.
-
-    SummaryWriter writes in a thread, whose failure on a full disk it tells nobody in time.
+    SummaryWriter writes in a thread, whose failure on a full disk it reports to no one in time.
     """
     target = folder / "tb" / part / f"events.out.tfevents.{name}"
     if target.is_file():
@@ -130,8 +102,9 @@ def _round(summary: RoundSummary) -> Iterator[tuple[Any, int]]:
 def _gain(summary: RoundSummary) -> Any:
     edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
     centres = (edges[1:] + edges[:-1]) / 2  # the pairs' own gains are not kept, so moments are the bins'
-    # The page divides min to max into 30 even bins, so the tails go into the outermost bins that it gets.
-    bins = bulk(summary)
+    # The bins are fixed and span all possible gains, most of them empty, and the page divides min to max into 30 even
+    # ones. So the tails, the outer half percents, go into the outermost bins that it gets.
+    bins = _bulk(counts)
     buckets = counts[bins].copy()
     buckets[0] += counts[: bins.start].sum()
     buckets[-1] += counts[bins.stop :].sum()
@@ -145,6 +118,13 @@ def _gain(summary: RoundSummary) -> Any:
         bucket_limits=edges[1:][bins].tolist(),
         bucket_counts=buckets.tolist(),
     )
+
+
+def _bulk(counts: IntArray) -> slice:
+    """Return the bins without those that hold the lowest and the highest 0.5 % of the pairs."""
+    share_up_to = np.cumsum(counts) / counts.sum()
+    first, last = np.searchsorted(share_up_to, _TAIL, side="right"), np.searchsorted(share_up_to, 1 - _TAIL)
+    return slice(int(first), int(last) + 1)
 
 
 def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Any, int]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from icalib.core.display import display
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
+    MISSING,
     SHIFT_COLUMNS,
     MethodRow,
     Result,
@@ -22,6 +23,7 @@ from icalib.reports.comparison import (
     data_name,
     format_seconds,
     format_value,
+    heading,
     method_rows,
     shown_metrics,
 )
@@ -31,7 +33,9 @@ from icalib.reports.part_table import HEADINGS, part_rows
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
+    from icalib.external.calibrator import Calibrator, Measured
     from icalib.parts.cost import Cost
+    from icalib.pipeline.dry import DryStage
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
 """Metrics in the order in which a narrow terminal makes room for them."""
@@ -61,21 +65,18 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
 
 
 def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print one comparison per pool set, with as many columns as fit; with --wide all of them, however wide."""
+    """Print one comparison per pool set, with as many columns as fit."""
     console = console or people_console()
     for name, group in by_data(results).items():
         fractions = ", ".join(f"{fraction:.3g}" for fraction in sorted({result["labelled"] for result in group}))
         title = f"{name}, labelled fraction {fractions}"
         columns = shown_metrics(group)
-        if display().wide:
-            # Console.print cuts what is wider than the console.
-            console.width = max(console.width, _width_of(_method_table(title, group, columns), console))
         shown = _fitting(group, columns, console)
         table = _method_table(title, group, shown)
         if len(shown) < len(columns):
             left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
             assert isinstance(table.caption, Text)
-            table.caption.append(f"; --wide also shows {left_out}")
+            table.caption.append(f"; the report also has {left_out}")
         console.print(table)
 
 
@@ -84,14 +85,10 @@ def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console
     important = sorted(columns, key=lambda name: _IMPORTANT.index(name) if name in _IMPORTANT else len(_IMPORTANT))
     for number in range(len(columns), 1, -1):
         shown = tuple(name for name in columns if name in important[:number])
-        if _width_of(_method_table("", results, shown), console) <= console.width:
+        whole = console.options.update_width(10_000)
+        if console.measure(_method_table("", results, shown), options=whole).maximum <= console.width:
             return shown
     return tuple(important[:1])
-
-
-def _width_of(table: Table, console: Console) -> int:
-    """The width of a table's columns in full."""
-    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
@@ -183,7 +180,6 @@ def print_result(result: Result, console: Console | None = None) -> None:
 
 
 def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
-    """Rows by metric; the first column is bold."""
     rows: list[list[str | Text]] = []
     for key, metric in metrics_among(next(iter(columns.values()))).items():
         if key != "num_pools":
@@ -209,3 +205,60 @@ def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:
     if deviation is not None:
         cell.append(f"\n±{deviation:.3f}".replace("0.", ".", 1), style="dim not bold")
     return cell
+
+
+def print_calibration(calibrator: Calibrator, console: Console | None = None) -> None:
+    """Print the metrics of each method on the queries that fitted nothing, and what was chosen."""
+    from icalib.external.calibrator import METRICS, UNCHANGED
+
+    console = console or people_console()
+    rows: list[list[Text]] = []
+    for method, metrics in calibrator.metrics.items():
+        cells = ["before" if method == UNCHANGED else method, *(_with_interval(metrics[name]) for name in METRICS)]
+        rows.append([Text(cell, style="bold" if method == calibrator.method else "") for cell in cells])
+    title = f"{calibrator.num_measured} queries that fitted nothing ({calibrator.num_fitted} others did)"
+    columns = ("calibrator", *map(heading, METRICS))
+    console.print(text_table(columns, rows, title=title, caption="95 % intervals over queries below"))
+    read_as = "probabilities" if calibrator.scale == "probability" else "logits: before, their sigmoid"
+    chosen = "none is better, so scores stay as they are" if calibrator.method == UNCHANGED else calibrator.method
+    console.print(Text(f"scores are read as {read_as}"))
+    console.print(Text(f"chosen by cross-validation: {chosen}"))
+
+
+def _with_interval(measured: Measured) -> str:
+    return f"{format_value(measured.value)}\n{format_value(measured.low)}–{format_value(measured.high)}"
+
+
+def print_stages(stages: Sequence[DryStage], runs: Path, console: Console | None = None) -> None:
+    """Print the stages, those of the same name in one row, and the time of those that aren't cached."""
+    console = console or people_console()
+    groups: dict[str, list[DryStage]] = {}
+    for stage in stages:
+        groups.setdefault(str(stage.name), []).append(stage)
+    rows = [(name, _state(group), _time(group)) for name, group in groups.items()]
+    table = text_table(("stage", "state", "time"), rows, num_texts=2)
+    table.add_section()
+    table.add_row("all", _state(stages), _time(stages))
+    console.print(table)
+    if unknown := list(dict.fromkeys(stage.name.label for stage in stages if stage.seconds is None)):
+        reason = f"no finished run under {runs} has such stages with this backbone"
+        console.print(Text(f"unknown times ({', '.join(unknown)}): {reason}"), soft_wrap=True)
+    if any(stage.seconds for stage in stages):
+        console.print(Text(f"times: in proportion to the newest finished runs under {runs}"), soft_wrap=True)
+
+
+def _state(stages: Sequence[DryStage]) -> str:
+    cached = sum(stage.is_cached for stage in stages)
+    if len(stages) == 1:
+        return "cached" if cached else "to compute"
+    return f"{cached} of {len(stages)} cached"
+
+
+def _time(stages: Sequence[DryStage]) -> str:
+    """Return the sum of the known times, as a minimum if there are others; empty if all stages are cached."""
+    known = [stage.seconds for stage in stages if stage.seconds is not None]
+    if all(stage.is_cached for stage in stages):
+        return ""
+    if len(known) < len(stages):
+        return f"> {format_seconds(sum(known))}" if sum(known) else MISSING
+    return format_seconds(sum(known))

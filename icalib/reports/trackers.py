@@ -1,7 +1,7 @@
 """Runs in MLflow and Weights & Biases, as consumers of events: views of a run folder's tables, like TensorBoard.
 
-Neither package is needed unless it is asked for by --track. Both write to this machine where their own environment
-variables say so: MLFLOW_TRACKING_URI=sqlite:///mlflow.db, WANDB_MODE=offline.
+Both write to this machine where their own variables say so: MLFLOW_TRACKING_URI=sqlite:///mlflow.db,
+WANDB_MODE=offline.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ class TrackedRun(NamedTuple):
 
 
 class Tracking:
-    """A consumer of events that sends what is new in a run folder to a tracker.
-
-    Args:
-        begin: starts a tracked run, given the run folder.
-    """
+    """A consumer of events that sends what is new in a run folder to the run that `begin` starts."""
 
     def __init__(self, begin: Callable[[RunFolder], TrackedRun]) -> None:
         self._begin = begin
@@ -71,11 +67,7 @@ def _points(folder: RunFolder) -> list[tuple[str, float, int]]:
 
 
 def trackers(names: Sequence[str]) -> list[Emit]:
-    """Return a consumer for each tracker.
-
-    Raises:
-        SettingError: a tracker is unknown, or its package is missing.
-    """
+    """Return a consumer for each tracker; a SettingError says that one is unknown, or its package is missing."""
     known = {"mlflow": _mlflow_run, "wandb": _wandb_run}
     found: list[Emit] = []
     for name in dict.fromkeys(names):
@@ -92,10 +84,7 @@ def trackers(names: Sequence[str]) -> list[Emit]:
 
 
 def _mlflow_run(mlflow: Any, folder: RunFolder) -> TrackedRun:
-    """Begin or continue a run of MLflow; the experiment is the folder's.
-
-    MLflow refuses to change a setting, so a folder that is computed again with other settings is another run.
-    """
+    """Begin or continue a run; MLflow refuses to change a setting, so other settings are another run."""
     client = mlflow.MlflowClient()
     experiment = mlflow.set_experiment(folder.path.parent.name).experiment_id
     tags = {"icalib_run": content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})}
@@ -115,7 +104,6 @@ def _mlflow_name(name: str) -> str:
 
 
 def _wandb_run(wandb: Any, folder: RunFolder) -> TrackedRun:
-    """Begin or continue a run of Weights & Biases; the group is the folder's experiment."""
     run = wandb.init(
         project="icalib",
         group=folder.path.parent.name,

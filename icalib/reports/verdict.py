@@ -44,19 +44,15 @@ USABLE_ECE = 0.05
 @final
 @dataclass(frozen=True)
 class MethodFacts:
-    """One method over its seeds; `means` has test metrics, post-hoc ones (`ECE@platt`) too.
-
-    `rounds` are those of all seeds, and `ece` is the bootstrap interval of ECE over
-    pools.
-    """
+    """One method over its seeds."""
 
     label: str
     is_trained: bool
     ranks: bool
     num_seeds: int
-    means: Mapping[str, float]
-    ece: Interval | None = None
-    rounds: tuple[RoundSummary, ...] = ()
+    means: Mapping[str, float]  # test metrics, post-hoc ones (`ECE@platt`) too
+    ece: Interval | None = None  # bootstrap interval of ECE over pools
+    rounds: tuple[RoundSummary, ...] = ()  # of all seeds
 
     @property
     def name(self) -> str:
@@ -86,9 +82,7 @@ class Verdict:
 def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = None) -> Verdict:
     """Return what some runs on one pool set say; each labelled fraction is a comparison of its own.
 
-    Args:
-        runs: finished runs on the same pools.
-        tests: their paired tests, if there is one labelled fraction and they are known already.
+    `tests` are their paired tests, if there is one labelled fraction and they are known already.
     """
     fractions = sorted({float(run.result["labelled"]) for run in runs})
     if len(fractions) > 1:
@@ -129,12 +123,7 @@ def mean_interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
 
 
 def verdict(methods: Sequence[MethodFacts], tests: Sequence[MethodTest]) -> Verdict:
-    """Return what the results of some methods on the same pools say.
-
-    Args:
-        methods: those of one table.
-        tests: the paired tests of the table; empty where the methods can't be compared.
-    """
+    """Return what the results of some methods on the same pools say; `tests` are empty if they can't be compared."""
     compared = [one for one in methods if one.label != CANDIDATES_ONLY and DECIDED_BY in one.means]
     ranked = sorted(compared, key=lambda one: -one.means[DECIDED_BY])
     if not ranked:
@@ -237,5 +226,4 @@ def _mean_of_selected(rounds: Sequence[RoundSummary], name: str) -> float | None
 
 
 def _listed(labels: Sequence[str]) -> str:
-    """Return labels as an English list."""
     return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))

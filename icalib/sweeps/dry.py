@@ -11,7 +11,7 @@ import pyarrow as pa
 from icalib.core.errors import SettingError
 from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
-from icalib.pipeline.run import CACHE, RunContext, RunSettings, check_fits, stages_of, start
+from icalib.pipeline.run import CACHE, RunContext, RunSettings, stages_of, start
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.gain import Shard
@@ -20,10 +20,10 @@ from icalib.sweeps.study import Proposal
 
 
 def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
-    """A row of DRY_SCHEMA for each trial and seed, trial by trial.
+    """Yield a row of DRY_SCHEMA for each trial and seed, trial by trial.
 
-    Teacher and scores come from the cache, or are computed once a seed and stay there for the sweep itself. A
-    SettingError says that the method doesn't pseudo-label, or that a trial changes more than the rule.
+    Teacher and scores are cached for the sweep itself. A SettingError says that the method doesn't pseudo-label, or
+    that a trial changes more than the rule.
     """
     if not isinstance(base.settings.regime, SelfTraining.Config):
         raise SettingError(
@@ -73,7 +73,6 @@ def _first_scores(
 ) -> tuple[list[Shard], list[Shard] | None]:
     """Return the scores of the unlabelled pools, and of validation, each as one shard, since many rules read them."""
     pool_set, method = read_pool_set(settings.data), settings.settings
-    check_fits(settings, pool_set)
     cache = StageCache(context.runs / CACHE, emit=context.emit)
     stages = stages_of(settings, pool_set, context, cache)
     regime: SelfTraining = method.regime.build()

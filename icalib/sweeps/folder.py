@@ -137,7 +137,7 @@ class SweepFolder:
         return RunFolder(self.path / "trials" / f"{trial}-s{seed}")
 
     def best_run(self, seed: int) -> RunFolder:
-        """Return the winner's run folder with a seed, test metrics and model included."""
+        """Return the winner's run folder with a seed."""
         return RunFolder(self.path / "best" / f"s{seed}")
 
     def best_config(self) -> str:

@@ -42,15 +42,14 @@ def open_journal(journal: Path) -> JournalStorage:
 class _JournalLock:
     """The lock of a process that appends to the journal; acquiring it removes an incomplete last line.
 
-    Unlike Optuna's own locks it ends with its holder: a killed process blocks no other. Half a line, which a full disk
-    or a kill can leave, is cut off: Optuna would refuse the whole journal as soon as a line followed it.
+    Unlike Optuna's own locks it ends with its holder. Optuna would refuse the whole journal as soon as a line followed
+    half a line, which a full disk or a kill can leave.
     """
 
     def __init__(self, journal: Path) -> None:
         self._journal, self._lock = journal, FileLock(journal.with_name(f"{journal.name}.lock"))
 
     def acquire(self) -> bool:
-        """Wait for the lock, then repair the journal."""
         self._lock.acquire()
         with self._journal.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -61,7 +60,6 @@ class _JournalLock:
         return True
 
     def release(self) -> None:
-        """Let the next process in."""
         self._lock.release()
 
 
@@ -77,9 +75,9 @@ _STOPPED = "stopped"
 class Rungs:
     """Reports from a trial's process to the pruner, which may stop the trial.
 
-    Optuna's pruners decide: halving after steps 1, 3, 9 …, the median after any, once five trials are complete (it
-    compares a trial's best step so far, so that it rarely stops one after its first seed). A step is an epoch, or the
-    mean over the seeds so far. With several metrics nothing is reported, since pruners look at one.
+    Halving decides after steps 1, 3, 9 …, the median after any, once five trials are complete (by a trial's best step
+    so far, so that it rarely stops one after its first seed). A step is an epoch, or the mean over the seeds so far.
+    With several metrics nothing is reported, since pruners look at one.
     """
 
     def __init__(self, folder: SweepFolder, number: int) -> None:
@@ -95,10 +93,7 @@ class Rungs:
             self._trial = live_trial(study, number)
 
     def report(self, step: int, value: float) -> None:
-        """Report the metric at a step; Abandoned if the other trials are better at it.
-
-        A step that was reported before an interruption keeps its value.
-        """
+        """Report the metric at a step, which keeps an earlier value; Abandoned if the other trials are better at it."""
         if self._trial is None or math.isnan(value):
             return
         if _STOPPED in self._trial.user_attrs:
@@ -147,16 +142,9 @@ class Proposal:
 class SweepStudy:
     """Optuna's study of a sweep: proposes trials and records their outcomes.
 
-    One process at a time asks and tells; the processes of trials only report (see `Rungs`).
-
-    Args:
-        base: the method whose settings the space's proposals change.
-        num_trials: total number of trials; None means all points of a grid, else 20.
-        journal: where the study is kept, in the sweep's folder; None keeps it in memory.
-
-    Raises:
-        SettingError: the space proposes settings that the method doesn't have, or only ones that it refuses.
-        DamagedFileError: the journal can't be read.
+    One process at a time asks and tells; those of trials only report (see `Rungs`). Without a `journal` the study is in
+    memory; `num_trials` None means all points of a grid, else 20. A SettingError says that the space proposes settings
+    that `base` doesn't have, or only ones that it refuses, a DamagedFileError that the journal can't be read.
     """
 
     def __init__(
@@ -244,15 +232,12 @@ class SweepStudy:
     def tell_failed(self, number: int, error: str) -> None:
         """Record that a trial failed, with its error.
 
-        For Optuna it keeps running, since a trial that Optuna records as failed can't be run again: the next call does.
+        For Optuna it keeps running: a trial that it records as failed can't be run again, which the next call does.
         """
         self._set_attribute(number, _ERROR, error)
 
     def winner(self) -> FrozenTrial | None:
-        """Return the best complete trial by the first metric; ties are decided by the next metrics, then by number.
-
-        No other trial is better in every metric, and it is the first one in reports.
-        """
+        """Return the best complete trial by the first metric; ties are decided by the next metrics, then by number."""
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
         return min(complete, key=lambda t: (order_of(t.values, self._space.metrics), t.number), default=None)
 

@@ -1,32 +1,36 @@
-"""Sweeps: trials that are missing, then the winner with its test metrics."""
+"""Sweeps: trials that are missing, one by one with each seed, then the winner with its test metrics."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import shutil
+import statistics
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from icalib.core.component import with_settings
-from icalib.core.errors import SettingError
-from icalib.core.events import Message, Progress, ignore
+from icalib.core.component import Settings, Stored, with_settings
+from icalib.core.errors import Abandoned, IcalibError, SettingError
+from icalib.core.events import EpochFinished, Event, Message, Progress, ignore
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
-from icalib.data.pools import read_pool_set
-from icalib.metrics.catalogue import find_metric, known_metrics
+from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
+from icalib.metrics.metric import Direction
 from icalib.pipeline.claim import differences
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.resources import Resources
-from icalib.pipeline.run import RunContext, RunSettings, check_fits, run
+from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
-from icalib.sweeps.study import SweepStudy, settings_of
-from icalib.sweeps.trial import TrialJob, mean_of, run_seeds
+from icalib.sweeps.study import Rungs, SweepStudy, settings_of
 from icalib.sweeps.trials import brief, settings_text
 
 _DIED = "the trial's process died; if memory ran out, lower --concurrent or `max_tokens_per_batch`"
@@ -44,7 +48,7 @@ class SweepPlan:
 
 
 class Trials:
-    """The trials that a sweep is missing, one after the other, for whoever runs them; proposals change `base`."""
+    """The trials that a sweep is missing, one after the other; proposals change `base`."""
 
     def __init__(
         self, folder: SweepFolder, study: SweepStudy, base: RunSettings, context: RunContext, plan: SweepPlan
@@ -145,11 +149,10 @@ def sweep(
 ) -> SweepFolder:
     """Run the trials that are missing, then the winner with its test metrics.
 
-    Trials see validation alone. They share the stage cache with each other and with all runs. The same call again
-    resumes: finished trials stay, those that were under way when it ended or failed are the first to run again.
-    `fresh` forgets the earlier trials; cached stages stay. For errors see `SweepStudy` and `claimed`.
+    Trials see validation alone and share the stage cache. The same call again resumes: those that were under way when
+    it ended, or failed, are the first to run again. `fresh` forgets the earlier trials; cached stages stay. For errors
+    see `SweepStudy` and `claimed`.
     """
-    check_fits(base, read_pool_set(base.data))
     with claimed(settings, context.runs, fresh=fresh) as folder:
         study = SweepStudy(space, base.settings, settings.sampler, plan.num_trials, folder.journal_path)
         if study.num_missing:
@@ -169,9 +172,9 @@ def sweep(
 
 @contextmanager
 def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Generator[SweepFolder, None, None]:
-    """The folder of a sweep, for this process alone; `fresh` empties it.
+    """Hold the folder of a sweep, for this process alone; `fresh` empties it.
 
-    A SettingError says that it holds a sweep with other settings, or that another process works in it.
+    A SettingError says that it has a sweep with other settings, or that another process works in it.
     """
     folder = sweep_folder_of(settings, runs)
     lock = FileLock(folder.path.with_name(f".{folder.path.name}.lock"))
@@ -261,3 +264,99 @@ def _remove_other_models(folder: SweepFolder, study: SweepStudy, winner: int) ->
             path = local_path(stage["path"])
             if not stage["reused"] and stage["digest"] not in needed and (path / "checkpoint").is_dir():
                 remove_stage(path)
+
+
+class TrialJob(Settings):
+    """What the process of a trial receives."""
+
+    folder: Stored
+    number: int
+    runs: Stored
+    settings: RunSettings
+    """Those of the first seed."""
+    steps_a_seed: int
+    """Steps between the reports of one seed and the next, so that a step means the same in all trials."""
+    resources: Resources
+    command: str
+
+
+def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
+    """Run a trial with each seed; return what the study is told of it: `state` with `values` or `error`."""
+    folder = SweepFolder(job.folder)
+    settings = folder.settings
+    rungs, metric = Rungs(folder, job.number), next(iter(settings.metrics))
+    finished: list[RunFolder] = []
+    try:
+        for seed in range(1, settings.seeds + 1):
+            last_step = seed * job.steps_a_seed
+            steps = range(last_step - job.steps_a_seed + 1, last_step)
+            reports = EpochReports(rungs, metric, settings.metrics[metric], steps)
+            finished.append(_run_seed(job, folder, seed, executor, reports))
+            if seed < settings.seeds:  # after the last there is nothing to stop
+                rungs.report(last_step, mean_of(finished, "validation", metric)[0])
+    except Abandoned:
+        return {"state": "pruned"}
+    except IcalibError as error:
+        return {"state": "failed", "error": str(error)}
+    except Exception as error:
+        return {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+    values = [mean_of(finished, "validation", metric)[0] for metric in settings.metrics]
+    if any(map(math.isnan, values)):
+        return {"state": "failed", "error": f"{', '.join(settings.metrics)} on validation is not a number: {values}"}
+    return {"state": "complete", "values": values}
+
+
+def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, executor: Executor, reports: EpochReports) -> RunFolder:
+    context = RunContext(
+        runs=job.runs,
+        executor=executor,
+        emit=reports,  # the run folder is the record
+        command=job.command,
+        evaluated=("validation",),
+        keep_checkpoints=False,
+    )
+    return run(job.settings.model_copy(update={"seed": seed}), context, folder=folder.run_folder(job.number, seed))
+
+
+class EpochReports:
+    """Reports one seed's run to the pruner: after each epoch, the best validation value since its training began.
+
+    Trainings take steps for their maximum number of epochs in the order in which they begin, so that early stopping in
+    one shifts none. Epochs for which no steps are left, where trials tune their number, are not reported.
+    """
+
+    def __init__(self, rungs: Rungs, metric: str, direction: Direction, steps: range) -> None:
+        self._rungs, self._tag = rungs, metric_tag(metric)
+        self._better = max if direction == "maximize" else min
+        self._left = steps
+        self._steps: dict[str, range] = {}
+        self._num_reported: Counter[str] = Counter()
+        self._stopped: Abandoned | None = None
+        self._alone = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Report the epochs that are new; once the trial is stopped, every event of an epoch raises Abandoned."""
+        if not isinstance(event, EpochFinished):
+            return
+        points = [point for point in event.points if point["tag"] == self._tag]
+        best = list(itertools.accumulate((point["value"] for point in points), self._better))
+        best = best[sum(point["epoch"] == 0 for point in points) :]  # the start counts, but is no epoch
+        with self._alone:
+            if event.stage not in self._steps:
+                self._steps[event.stage], self._left = self._left[: event.max_epochs], self._left[event.max_epochs :]
+            if self._stopped is not None:
+                raise self._stopped
+            new = slice(self._num_reported[event.stage], len(best))
+            self._num_reported[event.stage] = len(best)
+            try:
+                for step, value in zip(self._steps[event.stage][new], best[new], strict=False):
+                    self._rungs.report(step, value)
+            except Abandoned as error:
+                self._stopped = error
+                raise
+
+
+def mean_of(runs: Sequence[RunFolder], split: str, metric: str) -> tuple[float, float]:
+    """Return mean and standard deviation (0 for one seed) of a metric over the seeds of a trial."""
+    values = [float(folder.result[split][metric]) for folder in runs]
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

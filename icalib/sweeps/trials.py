@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +16,7 @@ from optuna.trial import TrialState
 from icalib.core.files import reading
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.metric import Direction
+from icalib.metrics.summary import over_seeds
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.study import error_of, order_of, recorded_trials, settings_of
 
@@ -34,7 +33,7 @@ _STATES: Mapping[TrialState, State] = {
 @final
 @dataclass(frozen=True)
 class Trial:
-    """One choice of settings, by dotted key; `runs` are those of the seeds that are finished, from 1 on."""
+    """One choice of settings, by dotted key; `runs` are the finished ones, by seed."""
 
     number: int
     state: State
@@ -44,13 +43,11 @@ class Trial:
 
     def mean(self, metric: str) -> float | None:
         """Mean validation value over the seeds; None where no seed has one."""
-        values = self._values(metric)
-        return statistics.fmean(values) if values else None
+        return over_seeds(self._results, "validation", metric)[0]
 
     def deviation(self, metric: str) -> float | None:
         """Sample standard deviation over the seeds; None below two seeds."""
-        values = self._values(metric)
-        return statistics.stdev(values) if len(values) > 1 else None
+        return over_seeds(self._results, "validation", metric)[1]
 
     @property
     def seconds(self) -> float:
@@ -60,10 +57,6 @@ class Trial:
     @cached_property
     def _results(self) -> list[dict[str, Any]]:
         return [run.result for run in self.runs]
-
-    def _values(self, metric: str) -> list[float]:
-        values = [result["validation"].get(metric) for result in self._results]
-        return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def sweep_trials(folder: SweepFolder) -> list[Trial]:
@@ -106,7 +99,7 @@ def _losses(trial: Trial, metrics: Mapping[str, Direction]) -> tuple[float, ...]
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """The last parts of dotted names, as many as distinguish them.
+    """Return the last parts of dotted names, as many as distinguish them.
 
     Example:
         >>> short_names(["regime.rule.scale", "head.scale", "head.dropout"])
@@ -166,8 +159,7 @@ class Tie:
 def ties(folder: SweepFolder, trials: Sequence[Trial]) -> list[Tie]:
     """Return the groups of two or more complete trials of a sweep that predict the same, the largest first.
 
-    Predictions are compared by their content: logits, probabilities, variances, mutual information and gain of every
-    pair, bit by bit. Trials without predictions are left out.
+    Logits, probabilities, variances, mutual information and gain of every pair are compared bit by bit.
     """
     seeds = folder.settings.seeds
     candidates = [trial for trial in trials if trial.state == "complete" and len(trial.runs) == seeds]
@@ -194,8 +186,7 @@ def _tie(trials: Sequence[Trial]) -> Tie:
 
 
 def _metrics(run: RunFolder) -> tuple[tuple[str, str], ...]:
-    """Return the validation metrics; as text, since NaN isn't equal to itself."""
-    return tuple((name, repr(value)) for name, value in run.result["validation"].items())
+    return tuple((name, repr(value)) for name, value in run.result["validation"].items())  # NaN differs from itself
 
 
 def _predictions_digest(run: RunFolder) -> str:

@@ -23,10 +23,10 @@ from icalib.encoders.transformer import Batch
 from icalib.inference.moments import mixture_moments
 from icalib.inference.pool_softmax import pool_softmax
 from icalib.losses.binary import Link
-from icalib.metrics.answers import answer_metrics
 from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.classification import label_counts, micro_macro_f1
 from icalib.metrics.pairs import PoolScores
+from icalib.metrics.summary import answer_metrics
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.cross import ScoringContext, score_token_pools

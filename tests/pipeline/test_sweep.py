@@ -28,8 +28,7 @@ from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.study import proposals
-from icalib.sweeps.sweep import Trials, run_here
-from icalib.sweeps.trial import run_seeds
+from icalib.sweeps.sweep import Trials, run_here, run_seeds
 from icalib.sweeps.trials import Tie, sweep_trials, ties
 
 LOCAL = LocalExecutor(CPU, num_threads=1)

@@ -52,7 +52,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def planned(name: str, data: Path, bart: Path, **changes: Any) -> list[TableRow]:
     """A table's rows; the generator that GRAY and BIG need is at hand."""
     settings = {"regime.generator.model": str(bart)} if name.startswith("icast-table2") else {}
-    return planned_rows(load_table(name), RunTemplate.of(data, None, {"settings": settings, **changes}))
+    return planned_rows(load_table(name), RunTemplate.of({"settings": settings, **changes}, data))
 
 
 @pytest.mark.parametrize(("name", "corpus"), CORPORA)
@@ -95,7 +95,7 @@ def test_everything_that_differs_is_marked_before_anything_runs(
 ) -> None:
     data = pools("icast", "MSDialog")
     changes = {"backbone": str(tiny_bert), "limit": {"test": 20}, "settings": {"regime.training.epochs": 2}}
-    (row, *_) = planned_rows(load_table("pg-table1"), RunTemplate.of(data, None, changes), labelled=[0.5], seeds=2)
+    (row, *_) = planned_rows(load_table("pg-table1"), RunTemplate.of(changes, data), labelled=[0.5], seeds=2)
     text = "\n".join(row.marks)
     for said in (
         f"encoder.backbone = {tiny_bert}, the paper: bert-base-cased",
@@ -115,5 +115,5 @@ def test_a_rows_settings_keep_their_types(tiny_pools: Path) -> None:
     settings = {"calibration": None, "encoder.budget": {"max_context_tokens": 50, "max_candidate_tokens": 30}}
     row = {"label": "A", "method": "bert", "settings": settings}
     table = Table(title="T", source="S", kind="metrics", metrics=("F1",), rows=(Row.model_validate(row),))
-    ((planned,),) = (one.settings for one in planned_rows(table, RunTemplate.of(tiny_pools, None, {}), [0.05]))
+    ((planned,),) = (one.settings for one in planned_rows(table, RunTemplate.of({}, tiny_pools), [0.05]))
     assert planned.settings == with_settings(load_method("bert"), settings)

@@ -35,8 +35,8 @@ def run(
 def test_fields_are_options_and_arrive_as_one_value() -> None:
     app = typer.Typer()
     app.command()(with_groups(run))
-    told = CliRunner().invoke(app, ["icast", "--workers", "2", "--fast", "--quiet", "--log-format", "json"])
-    machines, shown = MoreMachines(workers=2, fast=True), Display(quiet=True, log_format="json")
+    told = CliRunner().invoke(app, ["icast", "--workers", "2", "--fast", "--quiet"])
+    machines, shown = MoreMachines(workers=2, fast=True), Display(quiet=True)
     assert told.stdout == f"icast {machines} 1 {shown}\n"
     assert display() == Display()
     assert CliRunner().invoke(app, ["icast"]).exit_code == 2  # --workers is missing

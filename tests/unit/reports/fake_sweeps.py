@@ -17,7 +17,7 @@ from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.metrics.metric import Direction
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.study import open_journal
-from icalib.sweeps.trial import mean_of
+from icalib.sweeps.sweep import mean_of
 
 HOSTILE = "<script>alert('oom')</script> OutOfMemoryError: a worker used 7.9 GiB of 8 GiB. Use smaller batches."
 RULE = "regime.rule"

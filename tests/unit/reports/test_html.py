@@ -14,7 +14,6 @@ from unit.reports.pages import Page, read_page, visible
 from icalib.core.errors import DamagedFileError
 from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import RunFolder
-from icalib.reports.gain import bulk
 from icalib.reports.html import write_report
 from icalib.reports.page import LIBRARY
 from icalib.reports.paired_tests import MethodTest, matrices
@@ -80,18 +79,6 @@ def test_a_run_that_has_moved_and_whose_pools_are_gone_has_the_rest(tmp_path: Pa
     text = visible(read_page(write_report([moved], tmp_path / "report.html", "moved")))
     assert "No cases: the pools have been moved or removed" in text
     assert "60 (limit)" in text
-
-
-@pytest.mark.parametrize(
-    ("counts", "shown"),
-    [([0, 0, 5, 0], (2, 3)), ([1, 0, 998, 1, 0], (2, 3)), ([10, 480, 480, 0, 30], (0, 5)), ([5, 990, 5], (1, 2))],
-)
-def test_the_gain_is_shown_without_its_outer_half_percents(
-    runs: list[RunFolder], counts: list[int], shown: tuple[int, int]
-) -> None:
-    (summary, *_) = next(run.round_summaries() for run in runs if run.round_folders)
-    bins = bulk(summary.model_copy(update={"gain_histogram_counts": counts}))
-    assert (bins.start, bins.stop) == shown
 
 
 def test_the_plot_library_is_that_of_the_figures() -> None:

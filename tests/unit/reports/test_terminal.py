@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ from rich.console import Console
 from icalib.core.display import Display, showing
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
-from icalib.reports.comparison import COLUMNS, best_labels, method_rows, shown_metrics
-from icalib.reports.progress import JsonLines, TerminalProgress
+from icalib.reports.comparison import best_labels, method_rows, shown_metrics
+from icalib.reports.progress import TerminalProgress
 from icalib.reports.terminal import print_comparison, print_shifts
 
 
@@ -58,16 +57,14 @@ def test_a_recall_that_is_1_for_every_ranker_is_no_column() -> None:
     assert "R@5" in shown_metrics([*results, _result("c", 1, **{"R@1": 0.6, "R@5": 0.9})])
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_a_narrow_terminal_has_the_important_columns_and_wide_all(runs: list[RunFolder], wide: bool) -> None:
+def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:
     console, stream = _console(80)
-    with showing(Display(wide=wide)):
-        print_comparison([run.result for run in runs], console)
+    print_comparison([run.result for run in runs], console)
     text = stream.getvalue()
     head = next(line for line in text.splitlines() if "method" in line)
-    assert all(name in head for name in (COLUMNS if wide else ("R@1", "MAP", "ECE")))
+    assert all(name in head for name in ("R@1", "MAP", "ECE"))
     assert "…" not in text  # no value is cut
-    assert (max(map(len, text.splitlines())) <= 80) != wide
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_shift_tables_have_what_can_be_compared() -> None:
@@ -123,14 +120,3 @@ def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
         for event in EVENTS:
             progress.show(event)
     assert capsys.readouterr().err == ""
-
-
-def test_json_lines_are_one_object_an_event() -> None:
-    stream = io.StringIO()
-    with JsonLines(stream) as progress:
-        for event in EVENTS:
-            progress.show(event)
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["event"] for line in lines] == ["StageStarted", "Progress", "Message", "StageFinished"]
-    assert lines[-1]["seconds"] == 61.0
-    assert all("time" in line for line in lines)

@@ -8,7 +8,7 @@ import pytest
 
 from icalib.core.errors import Abandoned
 from icalib.core.events import EpochFinished
-from icalib.sweeps.trial import EpochReports
+from icalib.sweeps.sweep import EpochReports
 
 
 class Told:
