@@ -26,7 +26,8 @@ PROBES = (
     ("My printer hums", "restart it."),
     ("(Which one?)", "v2.1-beta", "Ähnlich wie gestern!"),
     ("ok", "naïve résumé", "打印机 坏了", "100 %"),
-)  # contexts with letters, punctuation, digits, accents and another script at both ends of utterances
+    ("it was th", "e printer"),
+)  # letters, punctuation, digits, accents and another script at both ends of utterances, and a word across two
 
 
 class PairTexts(Settings):
