@@ -15,8 +15,8 @@ from icalib.scoring.gain import ALWAYS_INTENTS
 
 NUM_DIALOGUES = 1000
 LABELLED = 0.05
-POOLS: dict[str, Any] = {"labelled": LABELLED, "num_candidates": 5, "context_turns": 3}
-"""Small pools of short contexts."""
+POOLS: dict[str, Any] = {"labelled": LABELLED, "num_candidates": 5, "context_turns": 3, "negative_sampler": "random"}
+"""Small pools of short contexts. The neighbours of so few canned replies are so alike that the right one stands out."""
 LIMIT: Mapping[Split, int] = MappingProxyType({"validation": 150, "test": 300})
 
 
