@@ -9,7 +9,7 @@ from pydantic import SerializeAsAny
 from typing_extensions import override
 
 from icalib.core.job import Artifact, ByContent
-from icalib.data.encoding import Budget, Layout, TokenStore
+from icalib.data.encoding import Budget, TokenStore
 from icalib.data.logs import LogStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
@@ -48,8 +48,8 @@ class PostTrainJob(TrainingJob):
         return Training(ranker, PostTrainingCurriculum(self.task, ranker, store, _rows(store, self.selection)))
 
 
-class DialogueJob(TrainingJob):
-    """Base of jobs that read the training dialogues and logs."""
+class ContrastiveJob(TrainingJob):
+    """Post-trains a bi-encoder, once for all labelled fractions, seeds and methods with the same backbone."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers
 
@@ -60,17 +60,6 @@ class DialogueJob(TrainingJob):
     """Read only to leave out what is an answer there, like the validation tokens."""
     logs: Artifact | None = None
     """Token file of the logs."""
-
-    def corpus(self) -> Corpus:
-        """Return what is read for training."""
-        store, held_out = TokenStore(self.train_tokens.path), (self.validation_tokens, self.test_tokens)
-        logs = LogStore(self.logs.path) if self.logs else None
-        return Corpus(store, _rows(store, self.selection), [TokenStore(tokens.path) for tokens in held_out], logs)
-
-
-class ContrastiveJob(DialogueJob):
-    """Post-trains a bi-encoder, once for all labelled fractions, seeds and methods with the same backbone."""
-
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
     task: Contrastive.Config
@@ -82,12 +71,11 @@ class ContrastiveJob(DialogueJob):
 
     @override
     def build(self, device: torch.device) -> Training:
-        encoder = DualEncoder(self.backbone, self.budget)
-        return Training(encoder, self.curriculum(encoder.layout))
-
-    def curriculum(self, layout: Layout) -> Contrastive:
-        """Return the task on the training dialogues and logs."""
-        return self.task.build(corpus=self.corpus(), layout=layout)
+        encoder, store = DualEncoder(self.backbone, self.budget), TokenStore(self.train_tokens.path)
+        held_out = [TokenStore(tokens.path) for tokens in (self.validation_tokens, self.test_tokens)]
+        logs = LogStore(self.logs.path) if self.logs else None
+        corpus = Corpus(store, _rows(store, self.selection), held_out, logs)
+        return Training(encoder, self.task.build(corpus=corpus, layout=encoder.layout))
 
 
 def _rows(store: TokenStore, selection: Selection) -> list[int]:
