@@ -135,8 +135,6 @@ class TokenStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._table = map_arrow(path)
-        also_right = Lists.of(self._table["also_right"])
-        self._also_right = also_right if len(also_right.values) else None  # few files have any
 
     def __len__(self) -> int:
         return self._table.num_rows
@@ -152,7 +150,7 @@ class TokenStore:
             intents=columns["intents"][0].as_py(),
             candidates=id_lists(columns["candidates"]),
             label=columns["label"][0].as_py(),
-            also_right=() if self._also_right is None else self._also_right.of_row(row),
+            also_right=tuple(columns["also_right"][0].as_py()),
         )
 
     def pools(self, rows: Iterable[int]) -> Iterator[TokenPool]:
@@ -184,10 +182,6 @@ class Lists(NamedTuple):
         lists = column.combine_chunks()
         offsets = lists.offsets.to_numpy().astype(np.int64)
         return cls(lists.flatten().to_numpy(), offsets - offsets[0])
-
-    def of_row(self, row: int) -> tuple[Any, ...]:
-        """Return one list."""
-        return tuple(self.values[self.offsets[row] : self.offsets[row + 1]].tolist())
 
     def rows(self) -> npt.NDArray[np.int64]:
         """Return the list that each value is in."""

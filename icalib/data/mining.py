@@ -46,7 +46,6 @@ class Spill:
         self._pending: list[dict[str, Any]] = []
         self._writer = pa.ipc.new_file(path, POOL_SCHEMA)
         self._batches: list[pa.RecordBatch] = []
-        self._candidates: list[pa.ListArray] = []
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row."""
@@ -62,7 +61,6 @@ class Spill:
         self._writer.close()
         reader = pa.ipc.open_file(pa.memory_map(str(self.path)))
         self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        self._candidates = [batch.column("candidates") for batch in self._batches]
 
     def rows(self, columns: list[str] | None = None) -> Iterator[Any]:
         """Yield all rows in order, as dictionaries."""
@@ -72,7 +70,7 @@ class Spill:
     def response(self, row: int) -> str:
         """Return the first candidate of a row."""
         number, index = divmod(row, BATCH_ROWS)
-        return cast("str", self._candidates[number][index][0].as_py())
+        return cast("str", self._batches[number]["candidates"][index][0].as_py())
 
     def _flush(self) -> None:
         self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, schema=POOL_SCHEMA))

@@ -17,7 +17,7 @@ from icalib.core.errors import DataError
 from icalib.core.text import first_problem
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.data.sources.files import read_lines
-from icalib.data.sources.records import Raw, build, parse_json, refuse_bad_bytes, unique
+from icalib.data.sources.records import Raw, accepted, build, parse_json, unique
 
 M = TypeVar("M", bound=BaseModel)
 _CURE = "Fix the line; `icalib predict --help` shows an example"
@@ -84,12 +84,7 @@ def read_questions(path: Path) -> list[Question]:
     """Return all questions of a file, in order; a DataError names the first line that is not valid, and its field."""
     if not path.is_file():
         raise DataError("no such file", "Check the path.", path=path)
-    questions: list[Question] = []
-    parse = unique(_question, "id")
-    for raw in read_lines(path, _CURE):
-        refuse_bad_bytes(raw)
-        if (question := parse(raw)) is not None:
-            questions.append(question)
+    questions = list(accepted(read_lines(path, _CURE), unique(_question, "id"), None))
     if not questions:
         raise DataError("the file is empty", "Give one JSON object a line.", path=path)
     return questions

@@ -51,7 +51,7 @@ class DeepSpeedEngine:
         self._settings, self._checkpoints = settings, checkpoints
         self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
         optimizer = make_optimizer(model, settings)
-        peaks = [group["peak_lr"] for group in optimizer.param_groups]
+        self._peaks = [group["peak_lr"] for group in optimizer.param_groups]
         if settings.zero_stage == 3:
             for weight in model.weights_read_elsewhere:
                 self._deepspeed.zero.register_external_parameter(model, weight)
@@ -67,7 +67,6 @@ class DeepSpeedEngine:
                 "steps_per_print": 10**9,
             },
         )
-        self._peaks = peaks
         if self.world_size == 1 and settings.zero_stage == 0:
             # There is nothing to reduce, but DeepSpeed would copy all gradients into flat buckets and back.
             self._engine.enable_backward_allreduce = False

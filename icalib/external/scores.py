@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -30,6 +30,7 @@ PROB = "calibrated_prob"
 BATCH_ROWS = 1 << 16
 _SUFFIXES: dict[Kind, str] = {"parquet": ".parquet", "lines": ".jsonl", "csv": ".csv"}
 _MANY_OUTSIDE = 0.05
+_CURE = "Correct the row, or remove it"
 ToProb = Callable[[FloatArray], FloatArray]
 
 
@@ -79,7 +80,7 @@ def read_score_rows(path: Path) -> Iterator[tuple[Raw, dict[str, Any]]]:
     """Yield the rows of a score file, or raise a DataError."""
     check_exists(path)
     for raw in read_rows(path):
-        raw = replace(raw, cure="Correct the row, or remove it")
+        raw = replace(raw, cure=_CURE)
         refuse_bad_bytes(raw)
         yield raw, row_of(raw)
 
@@ -184,12 +185,15 @@ class _Seen:
 
 
 def _with_probs(path: Path, columns: Columns, to_prob: ToProb) -> Iterator[dict[str, Any]]:
-    rows, names = read_score_rows(path), {"score": columns.score}
+    rows = read_score_rows(path)
     while batch := list(islice(rows, BATCH_ROWS)):
-        score = np.array([parsed(Scored, raw, row, names).score for raw, row in batch])
-        for (raw, row), prob in zip(batch, to_prob(score).tolist(), strict=True):
+        for (raw, row), prob in zip(batch, to_prob(_scores(batch, columns)).tolist(), strict=True):
             _check_free(path, raw.line, row)
             yield {**row, PROB: prob}
+
+
+def _scores(rows: Sequence[tuple[Raw, Mapping[str, Any]]], columns: Columns) -> FloatArray:
+    return np.array([parsed(Scored, raw, row, {"score": columns.score}).score for raw, row in rows])
 
 
 def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]]) -> None:
@@ -209,7 +213,9 @@ def _write_parquet(path: Path, out: Path, columns: Columns, to_prob: ToProb) -> 
     num_rows = 0
     with pq.ParquetWriter(out, schema.append(added)) as writer:
         for batch in _parquet_batches(path):
-            score = _parquet_scores(batch[columns.score], path, num_rows, columns.score)
+            values = batch[columns.score].to_pylist()
+            rows = [(Raw(path, num_rows + n, "", cure=_CURE), {columns.score: v}) for n, v in enumerate(values, 1)]
+            score = _scores(rows, columns)
             writer.write_batch(batch.append_column(added, pa.array(to_prob(score))))
             num_rows += batch.num_rows
 
@@ -225,28 +231,6 @@ def _reading(path: Path) -> Generator[None, None, None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"damaged ({error})", "Get the file again, or write it again.", path=path) from error
-
-
-def _parquet_scores(values: pa.Array, path: Path, num_before: int, column: str) -> FloatArray:
-    try:
-        score = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    except pa.ArrowException as error:
-        raise DataError(
-            f"found values of type {values.type}, expected numbers",
-            "Name the column of scores with --columns score=NAME.",
-            path=path,
-            field=column,
-        ) from error
-    if (wrong := np.flatnonzero(~np.isfinite(score))).size:
-        row = int(wrong[0])
-        raise DataError(
-            f"found {values[row]}",
-            "Expected: a finite number. Correct the row, or remove it.",
-            path=path,
-            line=num_before + row + 1,
-            field=column,
-        )
-    return score
 
 
 def _check_free(path: Path, line: int, names: Collection[str]) -> None:

@@ -150,7 +150,7 @@ class PoolContrast:
         """Return the summed loss of a batch from the vectors of all its texts."""
         keys_BT = np.stack([self._padded_keys(example) for example in examples])
         number_B = np.array([len(example.candidates) for example in examples])
-        losses_B, _ = in_batch_losses(representations, keys_BT, number_B, self._settings.temperature)
+        losses_B = in_batch_losses(representations, keys_BT, number_B, self._settings.temperature)
         return _TASK, losses_B.sum()
 
     def _padded_keys(self, example: _Example) -> Any:

@@ -11,9 +11,7 @@ from icalib.data.encoding import Keys
 from icalib.encoders.transfer import to_device
 
 
-def in_batch_losses(
-    vectors_BTD: Tensor, keys_BT: Keys, number_B: npt.NDArray[np.int64], temperature: float
-) -> tuple[Tensor, Tensor]:
+def in_batch_losses(vectors_BTD: Tensor, keys_BT: Keys, number_B: npt.NDArray[np.int64], temperature: float) -> Tensor:
     """Compare each context with the texts of all contexts of the batch that differ from its own target (Henderson et
     al. 2017).
 
@@ -23,7 +21,7 @@ def in_batch_losses(
         number_B: how many of an example's T − 1 texts count, the first ones; the others only fill it up.
 
     Returns:
-        Negative log-likelihood of each target in a softmax over the texts, and whether its cosine is the highest; [B].
+        Negative log-likelihood of each target in a softmax over the texts, [B].
     """
     contexts_BD, texts_ND = vectors_BTD[:, 0], vectors_BTD[:, 1:].flatten(0, 1)
     logits_BN = contexts_BD @ texts_ND.T / temperature
@@ -34,4 +32,4 @@ def in_batch_losses(
     is_rival_BN[np.arange(len(keys_BT)), target_B] = True
     logits_BN = logits_BN.masked_fill(to_device(torch.from_numpy(~is_rival_BN), logits_BN.device), -torch.inf)
     targets_B = to_device(torch.from_numpy(target_B), logits_BN.device)
-    return nn.functional.cross_entropy(logits_BN, targets_B, reduction="none"), logits_BN.argmax(1) == targets_B
+    return nn.functional.cross_entropy(logits_BN, targets_B, reduction="none")

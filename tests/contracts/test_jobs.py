@@ -40,14 +40,14 @@ from icalib.training.answers import TrainJob
 from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.job import ContrastiveJob, DialogueJob, PostTrainJob
+from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
 from icalib.training.post_training.utterance_order import UtteranceOrder
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, IntentLearning
 from icalib.training.pretraining.word_vectors import WordVectorJob, WordVectors
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
 
-ABSTRACT = {Job, LocalJob, ShardedJob, TrainingJob, DialogueJob}
+ABSTRACT = {Job, LocalJob, ShardedJob, TrainingJob}
 SELECTION = Selection(labelled_fraction=0.1, limit={"train": 100})
 
 

@@ -35,9 +35,8 @@ def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(
     finished = run(small_settings("bert-fp", tiny_pools, tiny_bert, **QUICK), run_context(runs, Silent()))
     assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "post-training", "teacher"]
     curve = [row for row in finished.training().to_pylist() if row["stage"] == "post_training"]
-    shown = {row["tag"] for row in curve if row["split"] == "validation"}
-    assert {"held_out/utterance_relevance/accuracy", "held_out/masked_words/loss"} <= shown
-    assert (write_tensorboard(finished) / "round_00/validation/events.out.tfevents.post_training").is_file()
+    assert "loss/post_training" in {row["tag"] for row in curve}
+    assert (write_tensorboard(finished) / "round_00/train/events.out.tfevents.post_training").is_file()
     start = Path(next(stage["path"] for stage in finished.stages if stage["name"] == "post-training")) / "checkpoint"
     assert {name.split(".")[0] for name in read_weights(start)} == {"encoder"}
     final = read_weights(finished.checkpoint_path / "cross")

@@ -34,7 +34,6 @@ from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, r
 Role = Literal["user", "agent", "skip"]
 """`skip` leaves out what a speaker says."""
 
-NO_SPEAKERS: Mapping[str, Role] = {}
 _USERS = (
     "user customer client human visitor guest caller requester seeker asker buyer patient consumer contact prompter "
     "member end-user end_user enduser"
@@ -83,7 +82,7 @@ _NUM_TRIED = 5
 """Records that detection looks at."""
 
 
-def _open_jsonl(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
+def _open_jsonl(path: Path, speakers: Mapping[str, Role]) -> Source:
     def dialogue(raw: Raw) -> Dialogue:
         row = row_of(raw)
         given = row.get("dialog_id")
@@ -113,7 +112,7 @@ def _detects_jsonl(path: Path) -> bool:
     return plain_name(path).endswith(".jsonl")
 
 
-def _open_messages(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS) -> Source:
+def _open_messages(path: Path, speakers: Mapping[str, Role]) -> Source:
     left_out = Counter[str]()
 
     def dialogue(raw: Raw) -> Dialogue | None:

@@ -22,10 +22,9 @@ from typing import Any
 from icalib.core.errors import DataError
 from icalib.core.text import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
-from icalib.data.sources.messages import NO_SPEAKERS, Role, turns
+from icalib.data.sources.messages import Role, turns
 from icalib.data.sources.records import Raw, Reader, Source, accepted, alternating, build, joined, pool_from, spaced
 from icalib.data.sources.rows import (
-    NO_COLUMNS,
     check_columns,
     first_rows,
     guessed_columns,
@@ -157,7 +156,7 @@ class _Table:
         yield from ((_passage(text), number > _RIGHT_ABOVE) for text, number in zip(texts, numbers, strict=True))
 
 
-def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
+def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) -> Source:
     files = row_files(path)
     sample, names = sampled(path)
     found = _found(names, columns)

@@ -55,7 +55,7 @@ def open_source(path: str | Path, format: str | None = None, options: Mapping[st
             raise DataError("no such file or folder", "Check the path.", path=path)
         name = format or _detected(path, options.get("columns", {}))
         reader = READERS.load(name)
-        source = reader.open(path, **{option: options[option] for option in reader.options if options.get(option)})
+        source = reader.open(path, **{option: options.get(option, {}) for option in reader.options})
         for file in source.files:
             first_line(file)
     except OSError as error:

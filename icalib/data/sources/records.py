@@ -172,7 +172,7 @@ class Reader:
 
     open: Callable[..., Source]
     """Opens a file or folder; raises DataError if it cannot be of this format. Called with the path and, as keywords,
-    those of `options` that the user has set."""
+    its `options`, which are empty where the user hasn't set them."""
     detects: Callable[[Path], bool] = lambda path: False
     """Whether a file or folder that exists looks like this format, from its name or first record; DataError if it is
     damaged. Without it the format is read only when `--format` names it."""

@@ -136,7 +136,6 @@ def record_id(raw: Raw) -> str:
     return f"{plain_name(raw.path).partition('.')[0]}-{raw.number or raw.line}"
 
 
-NO_COLUMNS: Mapping[str, str] = {}
 NUM_SAMPLED = 100
 """Rows by which the columns of a table are known."""
 
@@ -150,7 +149,7 @@ def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def guessed_columns(
-    names: Iterable[str], common: Mapping[str, tuple[str, ...]], given: Mapping[str, str] = NO_COLUMNS
+    names: Iterable[str], common: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the table's own name of each column, by what it is; columns that aren't found are left out.
 

@@ -22,10 +22,9 @@ from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.text import abbreviated
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.files import split_in_name
-from icalib.data.sources.messages import NO_SPEAKERS, NO_TEXT, Role, role_of
+from icalib.data.sources.messages import NO_TEXT, Role, role_of
 from icalib.data.sources.records import Raw, Reader, Source, build, joined, records_in
 from icalib.data.sources.rows import (
-    NO_COLUMNS,
     check_columns,
     first_rows,
     guessed_columns,
@@ -131,7 +130,7 @@ class _Table:
                 yield {"speaker": role, "text": text, "is_answer": None if is_answer == "" else is_answer}
 
 
-def _open(path: Path, speakers: Mapping[str, Role] = NO_SPEAKERS, columns: Mapping[str, str] = NO_COLUMNS) -> Source:
+def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) -> Source:
     files = row_files(path)
     sample, names = sampled(path)
     found = guessed_columns(names, COMMON, columns)
@@ -164,7 +163,7 @@ def parsed_time(value: Any) -> float | None:
 
 def _detects(path: Path) -> bool:
     for row in first_rows(path, 1):
-        found = guessed_columns(row, COMMON)
+        found = guessed_columns(row, COMMON, {})
         flat = not any(isinstance(row[name], list | dict) for name in found.values())
         return flat and all(column in found for column in REQUIRED)
     return False

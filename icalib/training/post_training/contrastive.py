@@ -15,12 +15,9 @@ from icalib.data.encoding import Encoded, Ids, Layout
 from icalib.models.ranker import make_batch
 from icalib.training.examples import batched
 from icalib.training.in_batch import in_batch_losses
-from icalib.training.post_training.curriculum import Outcome
 from icalib.training.post_training.responses import Corpus, Responses, Targets
 from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.settings import EpochsRequired, TrainingSettings
-
-_TASK = "contrastive"
 
 
 class _Example(NamedTuple):
@@ -93,18 +90,10 @@ class Contrastive(AbstractPostTraining):
 
     def compare(self, representations: Tensor, examples: Sequence[_Example]) -> tuple[str, Tensor]:
         """Return the summed loss of a batch from the vectors of all its texts."""
-        return _TASK, self._outcome(representations, examples).losses.sum()
-
-    def outcomes(
-        self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device
-    ) -> tuple[str, Outcome, None]:
-        """Return the loss of each context and whether its own target has the highest cosine of the batch."""
-        return _TASK, self._outcome(self.represent(forward, examples, device), examples), None
-
-    def _outcome(self, vectors_BTD: Tensor, examples: Sequence[_Example]) -> Outcome:
         keys_B1 = self._responses.keys[np.array([[example.response] for example in examples])]
         number_B = np.ones(len(examples), np.int64)
-        return Outcome(*in_batch_losses(vectors_BTD, keys_B1, number_B, self.config.temperature))
+        losses_B = in_batch_losses(representations, keys_B1, number_B, self.config.temperature)
+        return "contrastive", losses_B.sum()
 
     def _framed(self, ids: Ids) -> Encoded:
         framed = np.concatenate([[self._layout.cls], ids, [self._layout.separator]], dtype=np.int32)

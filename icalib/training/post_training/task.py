@@ -16,10 +16,9 @@ from icalib.training.settings import EpochsRequired, TrainingSettings
 
 
 class TaskBatch(NamedTuple):
-    """The inputs of one batch, the name of the head that classifies them, and their classes [B]."""
+    """The name of a task and of its head, the inputs of one batch, and their classes [B]."""
 
     task: str
-    head: str
     encoded: list[Encoded]
     classes: list[int]
 
@@ -34,9 +33,6 @@ class AbstractPostTraining(Component):
         """Optimiser and schedule; without validation, the last weights are kept."""
         max_windows: int | None = Field(default=None, ge=1)
         """Maximum number of windows per epoch, drawn again each epoch; None uses all."""
-        held_out_windows: int = Field(default=100, ge=1)
-        """Number of windows of validation dialogues whose accuracy and loss are logged after each epoch. They do not
-        affect which weights are kept."""
         seed: int = 0
         """Seed of post-training, separate from the run's: runs of all seeds use the same post-trained model."""
 

@@ -64,10 +64,8 @@ class UtteranceOrder(WindowTask):
 
     @override
     def collate(self, examples: Sequence[_Example]) -> TaskBatch:
-        task = examples[0].task
         return TaskBatch(
-            task,
-            task,
+            examples[0].task,
             [self._encode(example) for example in examples],
             [int(example.is_original) for example in examples],
         )

@@ -89,7 +89,6 @@ class UtteranceRelevance(WindowTask):
     def collate(self, examples: Sequence[_Example]) -> TaskBatch:
         return TaskBatch(
             _TASK,
-            _TASK,
             [self._windows.encode(example.window, example.target, self._layout) for example in examples],
             [example.relevance for example in examples],
         )

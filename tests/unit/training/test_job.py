@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers.artifacts import known
-from helpers.dialogues import number_store
 from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
 from helpers.train_jobs import answer_job
@@ -65,16 +64,6 @@ def test_only_labelled_pools_are_learnt(tokens: Path, tiny_bert: Path, store: To
     rows = {example.labels.row for batch in made.curriculum.batches(0) for example in batch}
     assert len(rows) == math.ceil(len(store) / 10)
     assert sorted(store.column("label_order")[sorted(rows)]) == list(range(len(rows)))
-
-
-def test_validation_contexts_without_windows_only_leave_the_held_out_figures_out(
-    tokens: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    number_store(tmp_path, {"a": ["10"], "b": ["11"]})
-    short = known(tmp_path / "t.arrow")
-    job = post_train_job(tokens, tiny_bert)
-    assert job.prepare(CPU).validation is not None
-    assert job.model_copy(update={"validation_tokens": short}).prepare(CPU).validation is None
 
 
 def test_shards_cut_a_part_or_a_sample_of_it_into_disjoint_rows(tokens: Path, store: TokenStore) -> None:

@@ -91,13 +91,8 @@ def test_it_learns_and_starts_the_encoder_of_a_ranker(job: ContrastiveJob, tiny_
     training, loop = job.prepare(CPU), job.loop_settings
     engine = LocalEngine(training.model, loop)
     state = train(training.model, engine, training.curriculum, loop, Silent(), seed=0, validation=training.validation)
-    losses, shares = (
-        [point["value"] for point in state.log if point["tag"] == tag]
-        for tag in ("loss/contrastive", "held_out/contrastive/accuracy")
-    )
+    losses = [point["value"] for point in state.log if point["tag"] == "loss/contrastive"]
     assert losses[-1] < losses[0] - 0.2
-    assert len(shares) == loop.epochs
-    assert all(0 <= share <= 1 for share in shares)
 
     training.model.save(tmp_path, training.model.state_dict())
     ranker = Ranker(ranker_config(tiny_bert, intents=("a", "b")))

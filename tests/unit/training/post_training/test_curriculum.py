@@ -10,21 +10,19 @@ from helpers.observers import Silent
 from helpers.tiny_models import ranker_config
 
 from icalib.data.encoding import TokenStore
-from icalib.data.selection import Selection
 from icalib.models.ranker import Ranker
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
-from icalib.training.post_training.curriculum import HeldOutWindows, PostTrainingCurriculum, post_training_curriculum
+from icalib.training.post_training.curriculum import PostTrainingCurriculum
 from icalib.training.post_training.task import WindowTask
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
-ALL = Selection(labelled_fraction=1.0)
 
 
 def curriculum(config: WindowTask.Config, ranker: Ranker, store: TokenStore) -> PostTrainingCurriculum:
-    return post_training_curriculum(config, ranker, store, ALL, "train")
+    return PostTrainingCurriculum(config, ranker, store, range(len(store)))
 
 
 def test_the_loss_adds_masked_words_by_weight(store: TokenStore, ranker: Ranker) -> None:
@@ -45,20 +43,15 @@ def test_the_question_has_the_cross_entropy_of_its_head(store: TokenStore, ranke
     batch = made.batches(0)[0]
     with torch.inference_mode():
         _, loss = made.losses(ranker, batch, CPU)
-        _, outcome, _ = made.outcomes(ranker, batch, CPU)
     # at the start every class has about the same probability
     assert loss.item() / len(batch) == pytest.approx(np.log(3), rel=0.2)
-    assert loss.item() == pytest.approx(outcome.losses.sum().item())
-    # a class with the highest probability has at least a third of it
-    assert all(value <= np.log(3) + 1e-6 for value in outcome.losses[outcome.right].tolist())
-    assert 0 < int(outcome.right.sum()) < len(batch)
 
 
 def topics(folder: Path, number: int, seed: int) -> TokenStore:
     """Dialogues of four utterances of two words: one for the dialogue's topic, of two, and one for the place.
 
     Utterances of the other topic are certainly from another dialogue (¼), the others can be told apart by their place
-    but for chance: the best reachable accuracy is ¾.
+    but for chance.
     """
     drawn = np.random.default_rng(seed).integers(10, 12, number)
     folder.mkdir()
@@ -66,7 +59,7 @@ def topics(folder: Path, number: int, seed: int) -> TokenStore:
     return number_store(folder, pools)
 
 
-def test_relevance_is_learnt_beyond_chance_and_shown_on_held_out_windows(tmp_path: Path, tiny_bert: Path) -> None:
+def test_relevance_is_learnt_beyond_chance(tmp_path: Path, tiny_bert: Path) -> None:
     training = TrainingSettings(
         epochs=6, learning_rate=1e-2, head_learning_rate=1e-3, batch_size=8, precision="fp32", warmup_fraction=0.0,
         selection_metric="NLL",
@@ -77,10 +70,10 @@ def test_relevance_is_learnt_beyond_chance_and_shown_on_held_out_windows(tmp_pat
         plain = ranker_config(tiny_bert, turn_separators=True, dropout=0.0)
         ranker = Ranker(plain, masked_words=True, task_heads=config.task_heads)
     learnt = curriculum(config, ranker, topics(tmp_path / "train", 120, 1))
-    held_out = curriculum(config, ranker, topics(tmp_path / "validation", 60, 2))
-    validation = HeldOutWindows(held_out, training, CPU, seed=0)
-    state = train(ranker, LocalEngine(ranker, training), learnt, training, Silent(), seed=0, validation=validation)
-    tag = "held_out/utterance_relevance/accuracy"
-    accuracy = [point["value"] for point in state.log if point["tag"] == tag]
-    assert state.epoch == state.best_epoch == len(accuracy) == 6  # held-out windows choose nothing
-    assert accuracy[-1] > 0.6  # ½ is chance, ¾ the most that can be had
+    train(ranker, LocalEngine(ranker, training), learnt, training, Silent(), seed=0, validation=None)
+    others = curriculum(
+        config.model_copy(update={"masked_word_weight": 0.0}), ranker.eval(), topics(tmp_path / "validation", 60, 2)
+    )
+    with torch.inference_mode():
+        losses = [others.losses(ranker, batch, CPU)[1].item() / len(batch) for batch in others.batches(0)]
+    assert np.mean(losses) < 0.9  # ln 2 and more is the least that can be had, 1.04 that of a guess by frequency
