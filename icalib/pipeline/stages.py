@@ -108,7 +108,6 @@ class RunStages:
             task=task,
             selection=self.selection.for_training(labelled_fraction=1.0),
             train_tokens=self.tokens("train"),
-            validation_tokens=self.tokens("validation"),
         )
         return self.train_job(name, job)
 

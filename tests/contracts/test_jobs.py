@@ -73,7 +73,6 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             task=UtteranceOrder.Config(),
             selection=SELECTION,
             train_tokens=tokens,
-            validation_tokens=tokens,
         ),
         ContrastiveJob(
             backbone=backbone,

@@ -54,7 +54,6 @@ def job(tokens: Path, tiny_bert: Path) -> Callable[..., PostTrainJob]:
             task=settings,
             selection=Selection(labelled_fraction=1.0),
             train_tokens=known(tokens / "train.arrow"),
-            validation_tokens=known(tokens / "validation.arrow"),
         )
 
     return made
@@ -103,7 +102,7 @@ def test_without_an_update_methods_start_as_without_post_training(
         training=made.loop_settings,
         selection=made.selection,
         train_tokens=made.train_tokens,
-        validation_tokens=made.validation_tokens,
+        validation_tokens=made.train_tokens,
         seed=0,
     )
     plain = answers.prepare(CPU).model.state_dict()

@@ -27,14 +27,12 @@ from icalib.training.settings import TrainingSettings
 class PostTrainJob(TrainingJob):
     """Post-trains a ranker, once for all labelled fractions, seeds and methods with the same encoder."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers
+    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # reads no validation pools
 
     ranker: RankerConfig
     task: SerializeAsAny[WindowTask.Config]
     selection: Selection
     train_tokens: Artifact
-    validation_tokens: Artifact
-    """Not read, but part of the digest of stages that are cached already."""
 
     @property
     @override

@@ -39,7 +39,6 @@ def post_train_job(tokens: Path, backbone: Path) -> PostTrainJob:
         task=UtteranceOrder.Config(max_windows=4),
         selection=Selection(labelled_fraction=0.1),
         train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
     )
 
 
