@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from icalib.core.job import Artifact
 from icalib.core.stage_cache import StageName
 from icalib.parts.folds import Fold
 from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
-from icalib.parts.job import ORDER, ColumnJob, PartName
+from icalib.parts.job import ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import PARTS_FILE, FitJob, OffsetJob, SumOfParts
 from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint, scores_name
@@ -53,9 +53,7 @@ def column_stages(
                 estimator=scoring.estimator if has_passes or part != "similarity" else Deterministic.Config(),
                 with_intents=scoring.intents is not None and part == "cross",
                 intents=found["intent"].artifact() if part == "cross" and "intent" in found else None,
-                intent_choice=scoring.intents
-                if scoring.intents is not None and part != "similarity"
-                else AUTHORS_CHOICE,
+                intent_choice=scoring.intents if scoring.intents and part != "similarity" else AUTHORS_CHOICE,
                 precision=stages.method.scoring.precision,
                 max_tokens_per_batch=stages.method.scoring.max_tokens_per_batch,
                 pools_per_shard=stages.method.scoring.pools_per_shard,
@@ -75,39 +73,36 @@ class PartTraining:
     seed: int
     executor: Executor
 
+    def __post_init__(self) -> None:
+        student = self.training.student
+        self._parts: dict[PartName, Artifact] = {}
+        self._out_of_fold = dict(student.teacher.out_of_fold) if student else {}
+
     def train(self) -> Trained:
         """Train the parts, and fit the weights."""
-        method = self.stages.method
-        parts: dict[PartName, Artifact] = {}
+        method, student = self.stages.method, self.training.student
         trainings: list[Stage] = []
+        intent = method.intent if self.training.rule is not None else None
         if method.similarity is not None:
-            stage = self._similarity(method.similarity)
-            trainings.append(stage)
-            parts["similarity"] = checkpoint(stage)
-        student = self.training.student
-        out_of_fold = dict(student.teacher.out_of_fold) if student else {}
-        if student is None and "similarity" in parts and (self._has_intents or method.cross):
-            assert method.similarity is not None
-            out_of_fold["similarity"] = self._similarity_out_of_fold(method.similarity, parts["similarity"])
-        if self._has_intents:
-            assert method.intent is not None
-            stage = self._intent(method.intent, parts, out_of_fold)
-            parts["intent"] = checkpoint(stage)
+            trainings.append(self._similarity(method.similarity))
+            self._parts["similarity"] = checkpoint(trainings[-1])
+            if student is None and (intent is not None or method.cross):
+                self._out_of_fold["similarity"] = self._similarity_out_of_fold(method.similarity)
+        if intent is not None:
+            stage = self._intent(intent)
+            self._parts["intent"] = checkpoint(stage)
             if student is None:
-                out_of_fold["intent"] = (stage.artifact(OUT_OF_FOLD),)
+                self._out_of_fold["intent"] = (stage.artifact(OUT_OF_FOLD),)
         if method.cross:
-            stage = self._cross(self._offsets("cross", parts, out_of_fold), has_intents="intent" in parts)
-            trainings.append(stage)
-            parts["cross"] = checkpoint(stage)
-        trained = Trained(
-            self.name, parts, self._fit(parts), tuple(trainings), self._first if student else None, out_of_fold
-        )
-        self._say(trained)
+            trainings.append(self._cross())
+            self._parts["cross"] = checkpoint(trainings[-1])
+        # a cross-encoder alone needs no weights
+        fit = None if tuple(self._parts) == ("cross",) else self._fit(self._validation(self._parts))
+        first = self._first if student else None
+        trained = Trained(self.name, self._parts, fit, tuple(trainings), first, self._out_of_fold)
+        if fit is not None:
+            self.stages.emit(Message(f"{self.name}: {described(trained.fitted)}"))
         return trained
-
-    @property
-    def _has_intents(self) -> bool:
-        return self.training.rule is not None and self.stages.method.intent is not None
 
     @property
     def _first(self) -> Trained:
@@ -146,80 +141,59 @@ class PartTraining:
     def _start(self) -> Artifact | None:
         return checkpoint(self.stages.start) if self.stages.start else None
 
-    def _similarity_out_of_fold(self, settings: Similarity, whole: Artifact) -> tuple[Artifact, ...]:
+    def _similarity_out_of_fold(self, settings: Similarity) -> tuple[Artifact, ...]:
         """Return the columns of the labelled pools by bi-encoders that were trained without them."""
-        found: list[Artifact] = []
-        labelled = replace(self._plain, split="train", part="labelled")
         if not settings.training.epochs:  # it has seen no label
-            return (self._column("similarity", whole, labelled).artifact(),)
+            return (self._labelled_column(self._parts["similarity"], self.name),)
+        found: list[Artifact] = []
         for index in range(settings.num_folds):
             fold = Fold(index=index, number=settings.num_folds)
             model = checkpoint(self._similarity(settings, fold))
-            found.append(self._column("similarity", model, labelled, fold).artifact())
+            found.append(self._labelled_column(model, self._named(f"fold-{index + 1}"), fold))
         return tuple(found)
 
-    @property
-    def _plain(self) -> Scoring:
-        return Scoring("validation", "all", self.stages.estimator)
-
-    def _column(self, part: PartName, model: Artifact, scoring: Scoring, fold: Fold | None = None) -> Stage:
-        name = self.name if fold is None else self._named(f"fold-{fold.index + 1}")
-        name = replace(name, label=f"{name.label}-{scoring.split}-{scoring.part}")
-        return column_stages(self.stages, name, {part: model}, scoring, fold)[part]
+    def _labelled_column(self, model: Artifact, name: StageName, fold: Fold | None = None) -> Artifact:
+        scoring = Scoring("train", "labelled", self.stages.estimator)
+        name = replace(name, label=f"{name.label}-train-labelled")
+        return column_stages(self.stages, name, {"similarity": model}, scoring, fold)["similarity"].artifact()
 
     def _validation(self, parts: Mapping[PartName, Artifact]) -> dict[PartName, Artifact]:
         """Return the validation columns of parts, in the view that has intents."""
-        scoring = replace(self._plain, intents=self.training.rule.intents if self.training.rule else None)
+        intents = self.training.rule.intents if self.training.rule else None
+        scoring = Scoring("validation", "all", self.stages.estimator, intents)
         # named as the final evaluation's, which finds these columns if they are of this model
         name = replace(scores_name("validation", self.name.index), group=f"{self.name}/validation")
         columns = column_stages(self.stages, name, parts, scoring)
         return {part: stage.artifact() for part, stage in columns.items()}
 
-    def _offsets(
-        self,
-        of: PartName,
-        parts: Mapping[PartName, Artifact],
-        out_of_fold: Mapping[PartName, Sequence[Artifact]],
-    ) -> Artifact | None:
+    def _offsets(self, of: PartName) -> Artifact | None:
         """Return the logits of the earlier parts on pools that they have not been trained on; None without such parts.
 
         A student's are those of round 0, which has seen no pseudo labels.
         """
-        student = self.training.student
-        earlier: dict[PartName, Artifact] = {
-            part: model for part, model in parts.items() if part in ORDER[: ORDER.index(of)]
-        }
+        student, earlier = self.training.student, dict(self._parts)
         if not earlier:
             return None
-        train: dict[PartName, tuple[Artifact, ...]] = {part: tuple(out_of_fold[part]) for part in earlier}
+        train = {part: self._out_of_fold[part] for part in earlier}
         if student is not None:
             earlier = {part: self._first.parts[part] for part in earlier}
             unlabelled = column_stages(self.stages, student.name, earlier, student.scoring)
             train = {part: (*columns, unlabelled[part].artifact()) for part, columns in train.items()}
         validation = self._validation(earlier)
         job = OffsetJob(
-            fit=self._fit_of(validation),
+            fit=self._fit(validation),
             train=train,
             validation={part: (column,) for part, column in validation.items()},
         )
         return self.stages.compute(self._named(f"{of}-offsets"), job).artifact()
 
-    def _fit_of(self, validation: Mapping[PartName, Artifact]) -> Artifact:
+    def _fit(self, validation: Mapping[PartName, Artifact]) -> Artifact:
         view = "intent" if self.training.rule is not None else "plain"
         job = FitJob(columns=dict(validation), estimator=self.stages.estimator, view=view)
         label = "-".join(("fit", *validation))
         return self.stages.compute(self._named(label), job).artifact(PARTS_FILE)
 
-    def _fit(self, parts: Mapping[PartName, Artifact]) -> Artifact | None:
-        """Return the fitted weights; None for a cross-encoder alone, which needs none."""
-        return None if tuple(parts) == ("cross",) else self._fit_of(self._validation(parts))
-
-    def _intent(
-        self,
-        settings: Intent,
-        parts: Mapping[PartName, Artifact],
-        out_of_fold: Mapping[PartName, Sequence[Artifact]],
-    ) -> Stage:
+    def _intent(self, settings: Intent) -> Stage:
         stages = self.stages
         job = IntentJob(
             settings=settings,
@@ -230,7 +204,7 @@ class PartTraining:
             num_intents=len(stages.pool_set.intents),
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
-            offsets=self._offsets("intent", parts, out_of_fold),
+            offsets=self._offsets("intent"),
             pseudo_labels=self._pseudo_labels(),
             precision=stages.method.scoring.precision,
         )
@@ -245,9 +219,9 @@ class PartTraining:
             )
         return stage
 
-    def _cross(self, offsets: Artifact | None, *, has_intents: bool) -> Stage:
+    def _cross(self) -> Stage:
         stages, training, student = self.stages, self.training, self.training.student
-        augmentation = training.augmentation
+        offsets, augmentation = self._offsets("cross"), training.augmentation
         job = TrainJob(
             ranker=stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None}),
             loss=stages.method.loss,
@@ -256,7 +230,7 @@ class PartTraining:
             estimator=stages.estimator,
             rule=training.rule,
             views_with_intents=training.rule is not None,
-            learns_intents=not has_intents,
+            learns_intents="intent" not in self._parts,
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
             start=student.teacher.parts["cross"] if student else self._start(),
@@ -267,10 +241,6 @@ class PartTraining:
             seed=self.seed,
         )
         return stages.train_job(self._named("cross") if offsets is not None else self.name, job, self.executor)
-
-    def _say(self, trained: Trained) -> None:
-        if trained.fit is not None:
-            self.stages.emit(Message(f"{self.name}: {described(trained.fitted)}"))
 
 
 def described(fitted: SumOfParts) -> str:
