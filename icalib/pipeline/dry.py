@@ -59,17 +59,11 @@ def dry(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> li
     found: dict[str, DryStage] = {}
     for settings in chosen:
         for stage in _stages(settings, runs):
-            cached = stage.is_cached and not fresh
-            seconds = 0.0 if cached else _estimate(settings, stage, rates)
+            cached, general = stage.is_cached and not fresh, (settings.backbone, stage.name.label)
+            rate = rates.get((settings.method, *general), rates.get(general))  # of the same method, else of any
+            seconds = 0.0 if cached else None if rate is None else rate * stage.work
             found.setdefault(stage.digest, replace(stage, is_cached=cached, seconds=seconds))
     return list(found.values())
-
-
-def _estimate(settings: RunSettings, stage: DryStage, rates: Rates) -> float | None:
-    """Return the seconds of a stage at the rate of the same method, else of any method with the same backbone."""
-    general = (settings.backbone, stage.name.label)
-    rate = rates.get((settings.method, *general), rates.get(general))
-    return None if rate is None else rate * stage.work
 
 
 def _finished_rates(runs: Path) -> Rates:

@@ -157,7 +157,16 @@ class RunStages:
         """
         encoder = ranker.encoder
         assert isinstance(encoder, IART.Config)
-        words = self._word_vectors(encoder, settings)
+        words = None
+        if settings.word_vectors is not None:
+            vectors = WordVectorJob(
+                settings=settings.word_vectors,
+                backbone=encoder.backbone,
+                width=encoder.embedding_size,
+                train_tokens=self.tokens("train"),
+                selection=self.selection.for_training(labelled_fraction=1.0),
+            )
+            words = self.train_job(StageName("word-vectors"), vectors)
         if settings.intent_classifier is None:
             return ranker, words
         if not self._has_labelled_intents():
@@ -184,18 +193,6 @@ class RunStages:
 
     def _rows(self, split: Split, part: Part) -> Rows:
         return self.selection.rows(split, part, read_column(self.path, split, "label_order"))
-
-    def _word_vectors(self, encoder: IART.Config, settings: Pretraining) -> Stage | None:
-        if settings.word_vectors is None:
-            return None
-        job = WordVectorJob(
-            settings=settings.word_vectors,
-            backbone=encoder.backbone,
-            width=encoder.embedding_size,
-            train_tokens=self.tokens("train"),
-            selection=self.selection.for_training(labelled_fraction=1.0),
-        )
-        return self.train_job(StageName("word-vectors"), job)
 
     def train(self, name: StageName, training: AnswerTraining) -> Trained:
         """Train a ranker's parts and fit their sum."""

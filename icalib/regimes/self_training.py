@@ -17,7 +17,6 @@ from icalib.core.job import Artifact, LocalJob
 from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
-from icalib.data.schema import Split
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.summary import answer_metrics
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table
@@ -34,7 +33,7 @@ from icalib.regimes.regime import (
 )
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
-from icalib.scoring.gain import GainRule, Shard, choose_views, pool_scores, resolve_gain_rule
+from icalib.scoring.gain import GainRule, IntentChoice, Shard, choose_views, pool_scores, resolve_gain_rule
 from icalib.scoring.shards import Shards
 from icalib.training.settings import TrainingSettings
 
@@ -120,16 +119,17 @@ class SelfTraining(AbstractRegime):
         return stages.score(_in_round(number, "scores"), model, self._unlabelled(stages))
 
     def _unlabelled(self, stages: Stages) -> Scoring:
-        return replace(self._scoring(stages, "train"), part="unlabelled", sample=self.config.pools_per_round)
+        return Scoring("train", "unlabelled", stages.estimator, self._intents, self.config.pools_per_round)
+
+    @property
+    def _intents(self) -> IntentChoice | None:
+        return self.config.rule.intents if self.config.with_intents else None
 
     def _validation_scores(self, stages: Stages, model: Trained) -> Stage:
         """Score validation by the job of the final evaluation, which finds these scores if it is of this model."""
         name = scores_name("validation", 0)
         name = replace(name, group=f"{model.name}/{name.group}")
-        return stages.score(name, model, self._scoring(stages, "validation"))
-
-    def _scoring(self, stages: Stages, split: Split) -> Scoring:
-        return Scoring(split, "all", stages.estimator, self.config.rule.intents if self.config.with_intents else None)
+        return stages.score(name, model, Scoring("validation", "all", stages.estimator, self._intents))
 
     def _choose(self, stages: Stages, models: Mapping[int, Trained]) -> int:
         """Return the round whose model is the result; of equally good ones the last."""

@@ -30,7 +30,9 @@ def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: R
             f"--dry shows what a rule would pseudo-label, and `{base.method}` has no rounds. Leave --dry out, or use "
             "a self-training method such as icast or tsst."
         )
-    if others := sorted({path for proposal in proposals for path in proposal.settings if not _is_of_rule(path)}):
+    tuned = {path for proposal in proposals for path in proposal.settings}
+    # predicted intents change the scores
+    if others := sorted(p for p in tuned if not p.startswith("regime.rule.") or p.startswith("regime.rule.intents")):
         raise SettingError(
             f"--dry applies many rules to one teacher, and the space also changes {', '.join(others[:5])}. "
             "Leave --dry out, or use a space of regime.rule settings alone, such as icast_grid."
@@ -62,10 +64,6 @@ def _rule(proposal: Proposal) -> PseudoLabelRule:
     regime = proposal.method.regime
     assert isinstance(regime, SelfTraining.Config)
     return regime.rule
-
-
-def _is_of_rule(path: str) -> bool:
-    return path.startswith("regime.rule.") and not path.startswith("regime.rule.intents")  # which change the scores
 
 
 def _first_scores(
