@@ -18,6 +18,7 @@ from icalib.data.schema import Split
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.exports.subject import MEASURED, Subject, fitted, known_scores, scores_of
+from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
@@ -98,8 +99,7 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
         path=settings.data,
         pool_set=pool_set,
         selection=settings.selection,
-        encoder=_student_encoder(settings.settings.encoder),
-        scoring=settings.settings.scoring,
+        method=Method(encoder=_student_encoder(settings.settings.encoder), scoring=settings.settings.scoring),
         seed=settings.seed,
         cache=cache,
         executor=context.executor,
@@ -137,6 +137,6 @@ def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context
 
 
 def _predictions(stages: RunStages, model: Trained, split: Split) -> pa.Table:
-    scoring = Scoring(split, "all", Deterministic.Config(), with_intents=False)
+    scoring = Scoring(split, "all", Deterministic.Config())
     scores = MemberScores([stages.score(StageName("distilled-scores", split), model, scoring)])
     return prediction_table(scores, Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5))

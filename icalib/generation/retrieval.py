@@ -74,6 +74,7 @@ class BM25Index:
     """Ranks texts by their BM25 score for any query, with the scores of `rank_bm25.BM25Okapi`."""
 
     def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
         tokens = [tokenize(text) for text in texts]
         _, weights_NV = bm25_matrices(tokens)
         self._weights_VN = weights_NV.T.tocsr()
@@ -141,13 +142,13 @@ class Retrieval(AbstractGenerator):
 
     def _retrieved(self, pool: Pool) -> Iterator[str]:
         candidates = {text_key(candidate) for candidate in pool.candidates}
-        for row in self._repository_index.ranked(pool.context[question_index(pool.context)].text)[0]:
-            text = self._repository[int(row)]
+        for row in self._repository.ranked(pool.context[question_index(pool.context)].text)[0]:
+            text = self._repository.texts[int(row)]
             if text_key(text) not in candidates and not is_like_gold(text, pool):
                 yield text
 
     @cached_property
-    def _repository(self) -> list[str]:
+    def _repository(self) -> BM25Index:
         """The distinct answers to retrieve from: candidates of labelled pools, then of others, without their labels."""
         found: dict[int, str] = {}
         labelled = training_rows(self._data, self._selection, "labelled")
@@ -157,11 +158,7 @@ class Retrieval(AbstractGenerator):
                 break
             for candidate in pool.candidates:
                 found.setdefault(text_key(candidate), candidate)
-        return list(found.values())[:_MAX_REPOSITORY]
-
-    @cached_property
-    def _repository_index(self) -> BM25Index:
-        return BM25Index(self._repository)
+        return BM25Index(list(found.values())[:_MAX_REPOSITORY])
 
     @cached_property
     def _known(self) -> list[Pool]:

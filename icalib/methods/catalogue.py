@@ -103,7 +103,13 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     method = load_method(name)
     if isinstance(method.regime, SelfTraining.Config):
         found["precise"] = _precise(method.regime.rule)
-    if method.regime.trains and _can_do_without_cross(method):
+    plain_cross = (method.head.owner.__name__, method.loss.owner.__name__) == ("LinearHead", "BinaryCrossEntropy")
+    if (
+        method.regime.trains
+        and method.similarity is not None
+        and method.uncertainty.needs != "posterior"
+        and plain_cross
+    ):
         found["bi-encoder"] = found.get("precise", {}) | {"cross": False}
     return found
 
@@ -125,14 +131,6 @@ def _named(name: str) -> dict[str, Any]:
     own: dict[str, Any] = dict(getattr(_module(name), "presets", {}))
     of_papers = [preset for preset in own if is_of_paper(preset)]
     return own | ({"paper": own[of_papers[0]]} if len(of_papers) == 1 else {})
-
-
-def _can_do_without_cross(method: Method) -> bool:
-    return (
-        method.similarity is not None
-        and method.uncertainty.needs != "posterior"
-        and (type(method.head).owner.__name__, type(method.loss).owner.__name__) == ("LinearHead", "BinaryCrossEntropy")
-    )
 
 
 def _precise(rule: PseudoLabelRule) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse, PriorShift
+from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse, Platt, PriorShift
 from icalib.core.component import Settings, short_name
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.heads.head import AbstractHead
@@ -190,8 +190,8 @@ class Method(Settings):
 
     @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
-        """The calibrator that is fitted: the regime's if it requires one, else the method's."""
-        calibrator = self.regime.own_calibrator or self.calibration
+        """The calibrator that is fitted: Platt scaling without training, where scores are no probabilities."""
+        calibrator = self.calibration if self.regime.trains else Platt.Config()
         if isinstance(calibrator, PriorShift.Config):
             return calibrator.model_copy(update={"gamma": self.focal_gamma})
         return calibrator

@@ -53,10 +53,6 @@ def _unanswerable(scores: PoolScores) -> FloatArray:
     return (~scores.answerable).astype(np.float64)
 
 
-def _has_fitted_none(scores: PoolScores) -> bool:
-    return scores.p_none is not None and has_unanswerable(scores)
-
-
 def _none_bins(scores: PoolScores) -> BinSums:
     """Return the bins of p_none, [B, M]; "right" is here that no candidate is."""
     assert scores.p_none is not None
@@ -97,7 +93,7 @@ NONE_METRICS: tuple[Metric, ...] = (
         heading="ECE of none",
         biased=True,
         bounds=(0, 1),
-        applies=_has_fitted_none,
+        applies=lambda scores: scores.p_none is not None and has_unanswerable(scores),
     ),
     Metric(
         "none_rate",

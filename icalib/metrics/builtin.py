@@ -71,7 +71,7 @@ def _mean_prob(samples: PoolSamples) -> FloatArray:
 
 
 def _adaptive_ece(samples: PoolSamples) -> FloatArray:
-    scores = samples.scores
+    scores = samples.evaluation.scores
     return resampled_adaptive_ece(scores.prob, scores.label, samples.times[:, scores.pool])
 
 

@@ -55,11 +55,6 @@ class PoolSamples:
     evaluation: Evaluation
     drawn: IntArray
 
-    @property
-    def scores(self) -> PoolScores:
-        """The pools that the samples are drawn from."""
-        return self.evaluation.scores
-
     @cached_property
     def times(self) -> FloatArray:
         """How often each sample holds each pool, [R, B]."""

@@ -27,7 +27,7 @@ from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import SimilarityJob
 from icalib.parts.sum import PARTS_FILE, FitJob, PartWeight, SumOfParts
 from icalib.pipeline.executor import LocalExecutor
-from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, stages_of, start
+from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, stages_of
 from icalib.pipeline.tokens import TokenizeJob
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.self_training import PseudoLabelJob
@@ -59,17 +59,11 @@ def dry(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> li
     found: dict[str, DryStage] = {}
     for settings in chosen:
         for stage in _stages(settings, runs):
-            cached = stage.is_cached and not fresh
-            seconds = 0.0 if cached else _estimate(settings, stage, rates)
+            cached, general = stage.is_cached and not fresh, (settings.backbone, stage.name.label)
+            rate = rates.get((settings.method, *general), rates.get(general))  # of the same method, else of any
+            seconds = 0.0 if cached else None if rate is None else rate * stage.work
             found.setdefault(stage.digest, replace(stage, is_cached=cached, seconds=seconds))
     return list(found.values())
-
-
-def _estimate(settings: RunSettings, stage: DryStage, rates: Rates) -> float | None:
-    """Return the seconds of a stage at the rate of the same method, else of any method with the same backbone."""
-    general = (settings.backbone, stage.name.label)
-    rate = rates.get((settings.method, *general), rates.get(general))
-    return None if rate is None else rate * stage.work
 
 
 def _finished_rates(runs: Path) -> Rates:
@@ -101,12 +95,12 @@ def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunSettings, dict[str, flo
 
 def _stages(settings: RunSettings, runs: Path) -> list[DryStage]:
     """Return the stages that a run requests if nothing is computed."""
-    pool_set, method = read_pool_set(settings.data), settings.settings
+    pool_set = read_pool_set(settings.data)
     with TemporaryDirectory(prefix="icalib-") as scratch:
         cache = _DryCache(runs / CACHE, Path(scratch), _WorkCounter(settings, pool_set))
         stages = stages_of(settings, pool_set, RunContext(runs=runs, executor=LocalExecutor()), cache)
-        regime: AbstractRegime = method.regime.build()
-        trained = regime.run(stages, start(stages, method, pool_set))
+        regime: AbstractRegime = settings.settings.regime.build()
+        trained = regime.run(stages)
         for split in EVALUATED:
             regime.score(stages, trained.members, split)
     return cache.stages

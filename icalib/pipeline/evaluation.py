@@ -81,7 +81,7 @@ def fit(validation: MemberScores, method: Method, train_prior: float | None) -> 
         calibration=None,
         decision_threshold=0.5,
         decision=method.decision,
-        predicts_scores=method.regime.predicts_scores,
+        predicts_scores=not method.regime.trains,
     )
     scores = PoolScores.from_predictions(prediction_table(validation, raw))
     prob, fitted = scores.prob, None

@@ -170,14 +170,13 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
     method = run.settings.settings
     limits: dict[Split, int] = {} if limit is None else {split: limit}
     members = [Member(_kept(folder), estimator) for folder, estimator in run.members]
+    if members:  # the encoder in a checkpoint refers to the checkpoint's own tokenizer
+        method = method.model_copy(update={"encoder": member_encoder(run.members[0][0])})
     stages = RunStages(
         path=data,
         pool_set=read_pool_set(data),
         selection=Selection(labelled_fraction=1.0, limit=limits),
-        # The encoder in the checkpoint refers to the checkpoint's own tokenizer.
-        encoder=member_encoder(run.members[0][0]) if run.members else method.encoder,
-        scoring=method.scoring,
-        softmax=method.loss.link == "softmax",
+        method=method,
         seed=run.settings.seed,
         splits=(split,),
         cache=StageCache(context.runs / CACHE, emit=context.emit),

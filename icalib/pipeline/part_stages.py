@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,11 @@ from icalib.core.job import Artifact
 from icalib.core.stage_cache import StageName
 from icalib.parts.folds import Fold
 from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
-from icalib.parts.job import ORDER, ColumnJob, PartName
+from icalib.parts.job import ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
-from icalib.parts.sum import PARTS_FILE, FitJob, OffsetJob, SumJob, SumOfParts
+from icalib.parts.sum import PARTS_FILE, FitJob, OffsetJob, SumOfParts
 from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint, scores_name
-from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
+from icalib.scoring.gain import AUTHORS_CHOICE
 from icalib.training.answers import TrainJob
 from icalib.training.pseudo_labelled import pseudo_label_digest
 from icalib.uncertainty.estimator import Deterministic, MCDropout
@@ -25,36 +25,6 @@ if TYPE_CHECKING:
     from icalib.core.stage_cache import Stage
     from icalib.pipeline.executor import Executor
     from icalib.pipeline.stages import RunStages
-
-
-@dataclass(frozen=True)
-class PartSettings:
-    """Which parts a ranker has, and how they are trained; None: it hasn't that part."""
-
-    similarity: Similarity | None = None
-    intent: Intent | None = None
-    cross: bool = True
-
-
-def train_parts(stages: RunStages, name: StageName, training: AnswerTraining, seed: int, executor: Executor) -> Trained:
-    """Train the parts of a ranker and fit the weights of their sum."""
-    return _Parts(stages, name, training, seed, executor).train()
-
-
-def score_parts(stages: RunStages, name: StageName, model: Trained, scoring: Scoring) -> Stage:
-    """Score pools by the parts that have a weight; the intent part is run for its intents, too."""
-    fitted = model.fitted
-    used = [part for part in ORDER if part in fitted.used]
-    if scoring.with_intents and "intent" in model.parts and "cross" in used:
-        used = [part for part in ORDER if part in used or part == "intent"]
-    columns = column_stages(stages, name, {part: model.parts[part] for part in used}, scoring)
-    job = SumJob(
-        columns={part: stage.artifact() for part, stage in columns.items()},
-        fit=model.fit,
-        estimator=scoring.estimator,
-        softmax=stages.softmax,
-    )
-    return stages.map(name, job)
 
 
 def column_stages(
@@ -81,12 +51,12 @@ def column_stages(
                 fold=fold,
                 # what a part doesn't read isn't in its job, so that methods share its column
                 estimator=scoring.estimator if has_passes or part != "similarity" else Deterministic.Config(),
-                with_intents=scoring.with_intents and part == "cross",
+                with_intents=scoring.intents is not None and part == "cross",
                 intents=found["intent"].artifact() if part == "cross" and "intent" in found else None,
-                intent_choice=scoring.intent_choice if part != "similarity" else AUTHORS_CHOICE,
-                precision=stages.scoring.precision,
-                max_tokens_per_batch=stages.scoring.max_tokens_per_batch,
-                pools_per_shard=stages.scoring.pools_per_shard,
+                intent_choice=scoring.intents if scoring.intents and part != "similarity" else AUTHORS_CHOICE,
+                precision=stages.method.scoring.precision,
+                max_tokens_per_batch=stages.method.scoring.max_tokens_per_batch,
+                pools_per_shard=stages.method.scoring.pools_per_shard,
                 seed=stages.seed_of(name) if has_passes or scoring.sample else 0,
             ),
         )
@@ -94,8 +64,8 @@ def column_stages(
 
 
 @dataclass
-class _Parts:
-    """The training of a ranker's parts, one after another."""
+class PartTraining:
+    """The training of a ranker's parts, one after another, and of the weights of their sum."""
 
     stages: RunStages
     name: StageName
@@ -103,38 +73,36 @@ class _Parts:
     seed: int
     executor: Executor
 
-    def train(self) -> Trained:
-        settings = self.stages.parts
-        parts: dict[PartName, Artifact] = {}
-        trainings: list[Stage] = []
-        if settings.similarity is not None:
-            stage = self._similarity(settings.similarity)
-            trainings.append(stage)
-            parts["similarity"] = checkpoint(stage)
+    def __post_init__(self) -> None:
         student = self.training.student
-        out_of_fold = dict(student.teacher.out_of_fold) if student else {}
-        if student is None and "similarity" in parts and (self._has_intents or settings.cross):
-            assert settings.similarity is not None
-            out_of_fold["similarity"] = self._similarity_out_of_fold(settings.similarity, parts["similarity"])
-        if self._has_intents:
-            assert settings.intent is not None
-            stage = self._intent(settings.intent, parts, out_of_fold)
-            parts["intent"] = checkpoint(stage)
-            if student is None:
-                out_of_fold["intent"] = (stage.artifact(OUT_OF_FOLD),)
-        if settings.cross:
-            stage = self._cross(self._offsets("cross", parts, out_of_fold), has_intents="intent" in parts)
-            trainings.append(stage)
-            parts["cross"] = checkpoint(stage)
-        trained = Trained(
-            self.name, parts, self._fit(parts), tuple(trainings), self._first if student else None, out_of_fold
-        )
-        self._say(trained)
-        return trained
+        self._parts: dict[PartName, Artifact] = {}
+        self._out_of_fold = dict(student.teacher.out_of_fold) if student else {}
 
-    @property
-    def _has_intents(self) -> bool:
-        return self.training.with_intents and self.stages.parts.intent is not None
+    def train(self) -> Trained:
+        """Train the parts, and fit the weights."""
+        method, student = self.stages.method, self.training.student
+        trainings: list[Stage] = []
+        intent = method.intent if self.training.rule is not None else None
+        if method.similarity is not None:
+            trainings.append(self._similarity(method.similarity))
+            self._parts["similarity"] = checkpoint(trainings[-1])
+            if student is None and (intent is not None or method.cross):
+                self._out_of_fold["similarity"] = self._similarity_out_of_fold(method.similarity)
+        if intent is not None:
+            stage = self._intent(intent)
+            self._parts["intent"] = checkpoint(stage)
+            if student is None:
+                self._out_of_fold["intent"] = (stage.artifact(OUT_OF_FOLD),)
+        if method.cross:
+            trainings.append(self._cross())
+            self._parts["cross"] = checkpoint(trainings[-1])
+        # a cross-encoder alone needs no weights
+        fit = None if tuple(self._parts) == ("cross",) else self._fit(self._validation(self._parts))
+        first = self._first if student else None
+        trained = Trained(self.name, self._parts, fit, tuple(trainings), first, self._out_of_fold)
+        if fit is not None:
+            self.stages.emit(Message(f"{self.name}: {described(trained.fitted)}"))
+        return trained
 
     @property
     def _first(self) -> Trained:
@@ -147,8 +115,10 @@ class _Parts:
         return replace(self.name, label=f"{self.name.label}-{part}")
 
     def _pseudo_labels(self) -> Artifact | None:
-        stage = self.training.pseudo_labels
-        return Artifact(path=stage.path, digest=pseudo_label_digest(stage.path)) if stage else None
+        if self.training.student is None:
+            return None
+        path = self.training.student.pseudo_labels.path
+        return Artifact(path=path, digest=pseudo_label_digest(path))
 
     def _similarity(self, settings: Similarity, left_out: Fold | None = None) -> Stage:
         stages, student = self.stages, self.training.student
@@ -169,86 +139,61 @@ class _Parts:
         return stages.train_job(self._named(f"similarity{suffix}"), job, self.executor)
 
     def _start(self) -> Artifact | None:
-        return checkpoint(self.training.start) if self.training.start else None
+        return checkpoint(self.stages.start) if self.stages.start else None
 
-    def _similarity_out_of_fold(self, settings: Similarity, whole: Artifact) -> tuple[Artifact, ...]:
+    def _similarity_out_of_fold(self, settings: Similarity) -> tuple[Artifact, ...]:
         """Return the columns of the labelled pools by bi-encoders that were trained without them."""
-        found: list[Artifact] = []
-        labelled = replace(self._plain, split="train", part="labelled")
         if not settings.training.epochs:  # it has seen no label
-            return (self._column("similarity", whole, labelled).artifact(),)
+            return (self._labelled_column(self._parts["similarity"], self.name),)
+        found: list[Artifact] = []
         for index in range(settings.num_folds):
             fold = Fold(index=index, number=settings.num_folds)
             model = checkpoint(self._similarity(settings, fold))
-            found.append(self._column("similarity", model, labelled, fold).artifact())
+            found.append(self._labelled_column(model, self._named(f"fold-{index + 1}"), fold))
         return tuple(found)
 
-    @property
-    def _plain(self) -> Scoring:
-        return Scoring("validation", "all", self.training.estimator, with_intents=False)
-
-    def _column(self, part: PartName, model: Artifact, scoring: Scoring, fold: Fold | None = None) -> Stage:
-        name = self.name if fold is None else self._named(f"fold-{fold.index + 1}")
-        name = replace(name, label=f"{name.label}-{scoring.split}-{scoring.part}")
-        return column_stages(self.stages, name, {part: model}, scoring, fold)[part]
+    def _labelled_column(self, model: Artifact, name: StageName, fold: Fold | None = None) -> Artifact:
+        scoring = Scoring("train", "labelled", self.stages.estimator)
+        name = replace(name, label=f"{name.label}-train-labelled")
+        return column_stages(self.stages, name, {"similarity": model}, scoring, fold)["similarity"].artifact()
 
     def _validation(self, parts: Mapping[PartName, Artifact]) -> dict[PartName, Artifact]:
         """Return the validation columns of parts, in the view that has intents."""
-        scoring = Scoring("validation", "all", self.training.estimator, self.training.with_intents, self._choice)
+        intents = self.training.rule.intents if self.training.rule else None
+        scoring = Scoring("validation", "all", self.stages.estimator, intents)
         # named as the final evaluation's, which finds these columns if they are of this model
         name = replace(scores_name("validation", self.name.index), group=f"{self.name}/validation")
         columns = column_stages(self.stages, name, parts, scoring)
         return {part: stage.artifact() for part, stage in columns.items()}
 
-    @property
-    def _choice(self) -> IntentChoice:
-        return self.training.rule.intents if self.training.rule is not None else AUTHORS_CHOICE
-
-    def _offsets(
-        self,
-        of: PartName,
-        parts: Mapping[PartName, Artifact],
-        out_of_fold: Mapping[PartName, Sequence[Artifact]],
-    ) -> Artifact | None:
+    def _offsets(self, of: PartName) -> Artifact | None:
         """Return the logits of the earlier parts on pools that they have not been trained on; None without such parts.
 
         A student's are those of round 0, which has seen no pseudo labels.
         """
-        student = self.training.student
-        earlier: dict[PartName, Artifact] = {
-            part: model for part, model in parts.items() if part in ORDER[: ORDER.index(of)]
-        }
+        student, earlier = self.training.student, dict(self._parts)
         if not earlier:
             return None
-        train: dict[PartName, tuple[Artifact, ...]] = {part: tuple(out_of_fold[part]) for part in earlier}
+        train = {part: self._out_of_fold[part] for part in earlier}
         if student is not None:
             earlier = {part: self._first.parts[part] for part in earlier}
             unlabelled = column_stages(self.stages, student.name, earlier, student.scoring)
             train = {part: (*columns, unlabelled[part].artifact()) for part, columns in train.items()}
         validation = self._validation(earlier)
         job = OffsetJob(
-            fit=self._fit_of(validation),
+            fit=self._fit(validation),
             train=train,
             validation={part: (column,) for part, column in validation.items()},
         )
         return self.stages.compute(self._named(f"{of}-offsets"), job).artifact()
 
-    def _fit_of(self, validation: Mapping[PartName, Artifact]) -> Artifact:
-        view = "intent" if self.training.with_intents else "plain"
-        job = FitJob(columns=dict(validation), estimator=self.training.estimator, view=view)
+    def _fit(self, validation: Mapping[PartName, Artifact]) -> Artifact:
+        view = "intent" if self.training.rule is not None else "plain"
+        job = FitJob(columns=dict(validation), estimator=self.stages.estimator, view=view)
         label = "-".join(("fit", *validation))
         return self.stages.compute(self._named(label), job).artifact(PARTS_FILE)
 
-    def _fit(self, parts: Mapping[PartName, Artifact]) -> Artifact | None:
-        """Return the fitted weights; None for a cross-encoder alone, which needs none."""
-        return None if tuple(parts) == ("cross",) else self._fit_of(self._validation(parts))
-
-    def _intent(
-        self,
-        settings: Intent,
-        parts: Mapping[PartName, Artifact],
-        out_of_fold: Mapping[PartName, Sequence[Artifact]],
-    ) -> Stage:
+    def _intent(self, settings: Intent) -> Stage:
         stages = self.stages
         job = IntentJob(
             settings=settings,
@@ -259,9 +204,9 @@ class _Parts:
             num_intents=len(stages.pool_set.intents),
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
-            offsets=self._offsets("intent", parts, out_of_fold),
+            offsets=self._offsets("intent"),
             pseudo_labels=self._pseudo_labels(),
-            precision=stages.scoring.precision,
+            precision=stages.method.scoring.precision,
         )
         stage = stages.map(self._named("intent"), job)
         path = stage.path / INTENTS_FILE
@@ -274,18 +219,18 @@ class _Parts:
             )
         return stage
 
-    def _cross(self, offsets: Artifact | None, *, has_intents: bool) -> Stage:
+    def _cross(self) -> Stage:
         stages, training, student = self.stages, self.training, self.training.student
-        augmentation = training.augmentation
+        offsets, augmentation = self._offsets("cross"), training.augmentation
         job = TrainJob(
-            ranker=training.ranker.model_copy(update={"starts_at_zero": offsets is not None}),
-            loss=training.loss,
+            ranker=stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None}),
+            loss=stages.method.loss,
             training=training.settings,
             selection=stages.selection,
-            estimator=training.estimator,
+            estimator=stages.estimator,
             rule=training.rule,
-            views_with_intents=training.with_intents,
-            learns_intents=not has_intents,
+            views_with_intents=training.rule is not None,
+            learns_intents="intent" not in self._parts,
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
             start=student.teacher.parts["cross"] if student else self._start(),
@@ -296,10 +241,6 @@ class _Parts:
             seed=self.seed,
         )
         return stages.train_job(self._named("cross") if offsets is not None else self.name, job, self.executor)
-
-    def _say(self, trained: Trained) -> None:
-        if trained.fit is not None:
-            self.stages.emit(Message(f"{self.name}: {described(trained.fitted)}"))
 
 
 def described(fitted: SumOfParts) -> str:

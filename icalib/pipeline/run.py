@@ -31,16 +31,14 @@ from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
-from icalib.models.checkpoint import RankerConfig
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
-from icalib.pipeline.part_stages import PartSettings
 from icalib.pipeline.record import RunRecord
 from icalib.pipeline.stages import RunStages
-from icalib.regimes.regime import AbstractRegime, Member, MethodParts
+from icalib.regimes.regime import AbstractRegime, Member
 from icalib.training.job import best_epoch
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
@@ -158,8 +156,7 @@ def _train_and_predict(
     method = settings.settings
     regime: AbstractRegime = method.regime.build()
     stages = stages_of(settings, pool_set, context, cache)
-    parts = start(stages, method, pool_set)
-    trained = regime.run(stages, parts)
+    trained = regime.run(stages)
     models = [member.model for member in trained.members]
     epochs = [best_epoch(stage.path) for model in models for stage in model.trainings]
     folder.write_json(
@@ -192,39 +189,20 @@ def _train_and_predict(
 
 
 def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
-    """Return the stages of a run."""
-    method = settings.settings
-    return RunStages(
+    """Return the stages of a run, whose pools have the labels that it needs."""
+    stages = RunStages(
         path=settings.data,
         pool_set=pool_set,
         selection=settings.selection,
-        encoder=method.encoder,
-        scoring=method.scoring,
+        method=settings.settings,
         seed=settings.seed,
-        parts=PartSettings(method.similarity, method.intent, method.cross),
-        softmax=method.loss.link == "softmax",
         cache=cache,
         executor=context.executor,
         emit=context.emit,
     )
-
-
-def start(stages: RunStages, method: Method, pool_set: PoolSet) -> MethodParts:
-    """Return the parts of a method for its regime, after post-training or pretraining."""
-    first = None
-    ranker = RankerConfig(
-        encoder=method.encoder,
-        head=method.head,
-        intents=pool_set.intents if method.regime.needs_intents() else (),
-        link=method.loss.link,
-    )
-    if method.regime.trains:
+    if settings.settings.regime.trains:
         stages.check_labels()
-    if method.post_training is not None:
-        first = stages.post_train(ranker, method.post_training)
-    if method.pretraining is not None:
-        ranker, first = stages.pretrain(ranker, method.pretraining)
-    return MethodParts(ranker=ranker, loss=method.loss, estimator=method.uncertainty, start=first)
+    return stages
 
 
 def _write_metrics(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -25,11 +25,13 @@ from icalib.generation.generator import AbstractGenerator, Task
 from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.heads.linear import LinearHead
-from icalib.methods.composition import ScoringSettings
+from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
+from icalib.parts.job import ORDER
 from icalib.parts.similarity import SimilarityJob
+from icalib.parts.sum import SumJob
 from icalib.pipeline.executor import Executor
-from icalib.pipeline.part_stages import PartSettings, score_parts, train_parts
+from icalib.pipeline.part_stages import PartTraining, column_stages
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, Trained, checkpoint
 from icalib.training.job import TrainingJob, best_epoch
@@ -40,6 +42,7 @@ from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.settings import Pretraining
 from icalib.training.pretraining.word_vectors import WordVectorJob
+from icalib.uncertainty.estimator import AbstractEstimator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +52,46 @@ class RunStages:
     path: Path  # the pool folder
     pool_set: PoolSet
     selection: Selection
-    encoder: AbstractEncoder.Config
-    scoring: ScoringSettings
+    method: Method
     seed: int
     cache: JobCache
     executor: Executor
     emit: Emit
-    parts: PartSettings = field(default_factory=PartSettings)
-    softmax: bool = False  # probabilities are those of a softmax over a pool
     splits: tuple[Split, ...] = SPLITS  # to tokenise; training needs all
 
     @property
     def data(self) -> Artifact:
         """The pool folder."""
         return Artifact(path=self.path, digest=self.pool_set.digest)
+
+    @property
+    def encoder(self) -> AbstractEncoder.Config:
+        """The method's encoder."""
+        return self.method.encoder
+
+    @property
+    def estimator(self) -> AbstractEstimator.Config:
+        """The method's estimator."""
+        return self.method.uncertainty
+
+    @cached_property
+    def initial(self) -> tuple[RankerConfig, Stage | None]:
+        """The method's ranker, and the stage with its initial weights: post-training or pretraining, if any."""
+        method = self.method
+        ranker = RankerConfig(
+            encoder=method.encoder,
+            head=method.head,
+            intents=self.pool_set.intents if method.regime.needs_intents() else (),
+            link=method.loss.link,
+        )
+        if method.pretraining is not None:
+            return self._pretrain(ranker, method.pretraining)
+        return ranker, None if method.post_training is None else self._post_train(ranker, method.post_training)
+
+    @property
+    def start(self) -> Stage | None:
+        """The stage with the initial weights; None: the backbone's."""
+        return self.initial[1]
 
     @cached_property
     def tokens_stage(self) -> Stage:
@@ -87,7 +116,7 @@ class RunStages:
                     "validation and test pools. Prepare data with labels in all three splits."
                 )
 
-    def post_train(self, ranker: RankerConfig, task: AbstractPostTraining.Config) -> Stage:
+    def _post_train(self, ranker: RankerConfig, task: AbstractPostTraining.Config) -> Stage:
         """Post-train on the dialogues of the corpus; one stage for all labelled fractions, seeds and methods."""
         name = StageName("post-training")
         if isinstance(task, Contrastive.Config):
@@ -120,14 +149,23 @@ class RunStages:
         )
         return self.compute(StageName("log-tokens"), job).artifact(LOG_TOKENS)
 
-    def pretrain(self, ranker: RankerConfig, settings: Pretraining) -> tuple[RankerConfig, Stage | None]:
+    def _pretrain(self, ranker: RankerConfig, settings: Pretraining) -> tuple[RankerConfig, Stage | None]:
         """Train word vectors and an intent classifier that initialise the encoder.
 
         Return the ranker with the classifier's intents, and the stage with the initial weights.
         """
         encoder = ranker.encoder
         assert isinstance(encoder, IART.Config)
-        words = self._word_vectors(encoder, settings)
+        words = None
+        if settings.word_vectors is not None:
+            vectors = WordVectorJob(
+                settings=settings.word_vectors,
+                backbone=encoder.backbone,
+                width=encoder.embedding_size,
+                train_tokens=self.tokens("train"),
+                selection=self.selection.for_training(labelled_fraction=1.0),
+            )
+            words = self.train_job(StageName("word-vectors"), vectors)
         if settings.intent_classifier is None:
             return ranker, words
         if not self._has_labelled_intents():
@@ -155,21 +193,9 @@ class RunStages:
     def _rows(self, split: Split, part: Part) -> Rows:
         return self.selection.rows(split, part, read_column(self.path, split, "label_order"))
 
-    def _word_vectors(self, encoder: IART.Config, settings: Pretraining) -> Stage | None:
-        if settings.word_vectors is None:
-            return None
-        job = WordVectorJob(
-            settings=settings.word_vectors,
-            backbone=encoder.backbone,
-            width=encoder.embedding_size,
-            train_tokens=self.tokens("train"),
-            selection=self.selection.for_training(labelled_fraction=1.0),
-        )
-        return self.train_job(StageName("word-vectors"), job)
-
     def train(self, name: StageName, training: AnswerTraining) -> Trained:
         """Train a ranker's parts and fit their sum."""
-        return train_parts(self, name, training, self.seed_of(name), self.executor)
+        return PartTraining(self, name, training, self.seed_of(name), self.executor).train()
 
     def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Trained]:
         """Train independent members, the first with all resources and the others in parallel."""
@@ -180,7 +206,8 @@ class RunStages:
         executor, concurrency = self.executor.side_by_side(len(others))
 
         def member(index: int) -> Trained:
-            return train_parts(self, names[index], training, child_seed(self.seed, "member", index), executor)
+            seed = child_seed(self.seed, "member", index)
+            return PartTraining(self, names[index], training, seed, executor).train()
 
         with ThreadPoolExecutor(concurrency) as pool:
             return [first, *pool.map(member, others)]
@@ -214,8 +241,18 @@ class RunStages:
         return self.map(StageName(wanted.replace("_", "-")), job)
 
     def score(self, name: StageName, model: Trained, scoring: Scoring) -> Stage:
-        """Score pools by the parts that have a weight."""
-        return score_parts(self, name, model, scoring)
+        """Score pools by the parts that have a weight; the intent part is run for its intents, too."""
+        used = model.fitted.used
+        if scoring.intents is not None and "cross" in used:
+            used = [*used, "intent"]
+        models = {part: model.parts[part] for part in ORDER if part in used and part in model.parts}
+        job = SumJob(
+            columns={part: stage.artifact() for part, stage in column_stages(self, name, models, scoring).items()},
+            fit=model.fit,
+            estimator=scoring.estimator,
+            softmax=self.method.loss.link == "softmax",
+        )
+        return self.map(name, job)
 
     def map(self, name: StageName, job: ShardedJob) -> Stage:
         """Compute a sharded job."""

@@ -16,7 +16,6 @@ from icalib.regimes.regime import (
     AnswerTraining,
     Augmentation,
     Member,
-    MethodParts,
     Outcome,
     Stages,
 )
@@ -41,10 +40,6 @@ class Augmented(AbstractRegime):
         """Which texts are generated, and their loss term: grey-hinge (GRAY) or pseudo-positives (BIG)."""
 
         @override
-        def train_negatives(self) -> int | None:
-            return self.training.train_negatives
-
-        @override
         def trainings(self) -> Sequence[TrainingSettings]:
             return [self.training]
 
@@ -53,19 +48,11 @@ class Augmented(AbstractRegime):
             if self.contrast.weight:
                 self.generator.check()
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
+    def run(self, stages: Stages) -> Outcome:
         """Generate texts, then train; with weight 0 no texts are generated, and training is supervised."""
-        augmentation = self._augmentation(stages) if self.config.contrast.weight else None
-        training = AnswerTraining(
-            parts.ranker, parts.loss, self.config.training, parts.estimator, parts.start, augmentation=augmentation
-        )
-        model = stages.train(StageName("teacher"), training)
-        return Outcome((Member(model, parts.estimator),))
-
-    def _augmentation(self, stages: Stages) -> Augmentation:
-        contrast = self.config.contrast
-        texts = stages.generate(contrast.wanted, contrast.num_answers, self.config.generator)
-        return Augmentation(texts, contrast)
+        contrast, augmentation = self.config.contrast, None
+        if contrast.weight:
+            texts = stages.generate(contrast.wanted, contrast.num_answers, self.config.generator)
+            augmentation = Augmentation(texts, contrast)
+        model = stages.train(StageName("teacher"), AnswerTraining(self.config.training, augmentation=augmentation))
+        return Outcome((Member(model, stages.estimator),))

@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.stage_cache import StageName
-from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, MethodParts, Outcome, Stages
+from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, Outcome, Stages
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 
@@ -37,10 +37,6 @@ class Ensemble(AbstractRegime):
             return self.members == "plain_and_estimated"
 
         @override
-        def train_negatives(self) -> int | None:
-            return self.training.train_negatives
-
-        @override
         def trainings(self) -> Sequence[TrainingSettings]:
             return [self.training]
 
@@ -53,14 +49,10 @@ class Ensemble(AbstractRegime):
             """Number of models that are trained."""
             return self.num_members if self.members == "independent" else 1
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
-    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
+    def run(self, stages: Stages) -> Outcome:
         names = [StageName("teacher", f"member-{index}" if index else "") for index in range(self.config.num_trained)]
-        training = AnswerTraining(parts.ranker, parts.loss, self.config.training, parts.estimator, parts.start)
-        models = stages.train_members(names, training)
+        models = stages.train_members(names, AnswerTraining(self.config.training))
         if self.config.members == "plain_and_estimated":
-            return Outcome((Member(models[0], Deterministic.Config()), Member(models[0], parts.estimator)))
-        return Outcome(tuple(Member(model, parts.estimator) for model in models))
+            return Outcome((Member(models[0], Deterministic.Config()), Member(models[0], stages.estimator)))
+        return Outcome(tuple(Member(model, stages.estimator) for model in models))

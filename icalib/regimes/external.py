@@ -10,7 +10,7 @@ from typing_extensions import override
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
 from icalib.encoders.off_the_shelf import read_stock_model
-from icalib.regimes.regime import Member, MethodParts, Outcome, Stages
+from icalib.regimes.regime import Member, Outcome, Stages
 from icalib.regimes.untrained import AbstractUntrained
 from icalib.scoring.external import ExternalScoreJob
 
@@ -30,11 +30,8 @@ class External(AbstractUntrained):
         def check(self) -> None:
             read_stock_model(self.model)
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
-    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
+    def run(self, stages: Stages) -> Outcome:
         return Outcome(())
 
     @override

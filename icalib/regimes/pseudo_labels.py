@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA
-from icalib.scoring.gain import ChosenScores, Floats, GainRule
+from icalib.scoring.gain import ChosenScores, GainRule
 
 NO_CALIBRATION = 1.0
 """λʰ that disables answer-label calibration; mutual information is at most ln 2."""
@@ -110,7 +110,9 @@ def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:
     _, pool = np.unique(chosen.row, return_inverse=True)
     confident_pair = chosen.prob > rule.positive_threshold
     likely_pair = chosen.prob > rule.calibrated_positive_threshold
-    high_pair = _confident(chosen.information, rule)
+    high_pair = chosen.information > rule.confidence_threshold
+    if rule.confidence == "certainty":
+        high_pair = chosen.information < rule.confidence_threshold
 
     def count(pairs: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         return np.bincount(pool, weights=pairs).astype(np.int64)[pool]
@@ -131,12 +133,6 @@ def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:
     label = np.where(confident & ~np.bool_(rule.calibrate_confident_pools), confident_pair, likely_pair)
     reason = np.where(confident, "confident", np.where(calibrated, "calibrated", ""))
     return PseudoLabels(keep=keep, label=label.astype(np.int64), rule=reason)
-
-
-def _confident(information: Floats, rule: PseudoLabelRule) -> npt.NDArray[np.bool_]:
-    if rule.confidence == "certainty":
-        return information < rule.confidence_threshold
-    return information > rule.confidence_threshold
 
 
 def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from icalib.calibration.calibrator import AbstractCalibrator
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.stage_cache import Stage, StageName
@@ -15,24 +14,12 @@ from icalib.data.schema import Split
 from icalib.data.selection import Part, Selection
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.generation.generator import AbstractGenerator
-from icalib.losses.binary import AbstractLoss
-from icalib.models.checkpoint import RankerConfig
 from icalib.parts.job import PartName
 from icalib.parts.sum import SumOfParts
-from icalib.scoring.gain import AUTHORS_CHOICE, GainRule, IntentChoice
+from icalib.scoring.gain import GainRule, IntentChoice
 from icalib.training.contrast import AbstractContrast
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
-
-
-@dataclass(frozen=True)
-class MethodParts:
-    """What a method's regime trains and scores; `start` is the stage with the initial weights, if any."""
-
-    ranker: RankerConfig
-    loss: AbstractLoss.Config
-    estimator: AbstractEstimator.Config
-    start: Stage | None
 
 
 @dataclass(frozen=True)
@@ -45,13 +32,15 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Request to score pools of a part of a split: `sample` random pools, or all."""
+    """Request to score pools of a part of a split: `sample` random pools, or all.
+
+    `intents` says which predicted ones the intent view has; None: only the plain view is scored.
+    """
 
     split: Split
     part: Part
     estimator: AbstractEstimator.Config
-    with_intents: bool
-    intent_choice: IntentChoice = AUTHORS_CHOICE
+    intents: IntentChoice | None = None
     sample: int | None = None
 
 
@@ -101,26 +90,13 @@ class Student:
 class AnswerTraining:
     """Request to train on the labelled pools, and optionally on pseudo labels or generated texts.
 
-    Args:
-        rule: chooses the view that predicts; None: the plain one.
-        start: stage with the initial weights; None starts from the backbone.
-        with_intents: also train on the intent view and the intents of labelled pools.
+    `rule` chooses the view that predicts, and with it intents are learnt, too; None: there is the plain view alone.
     """
 
-    ranker: RankerConfig
-    loss: AbstractLoss.Config
     settings: TrainingSettings
-    estimator: AbstractEstimator.Config
-    start: Stage | None
     rule: GainRule | None = None
-    with_intents: bool = False
     student: Student | None = None
     augmentation: Augmentation | None = None
-
-    @property
-    def pseudo_labels(self) -> Stage | None:
-        """The stage with the pseudo labels."""
-        return None if self.student is None else self.student.pseudo_labels
 
 
 class Stages(Protocol):
@@ -139,6 +115,16 @@ class Stages(Protocol):
     @property
     def encoder(self) -> AbstractEncoder.Config:
         """The method's encoder."""
+        ...
+
+    @property
+    def estimator(self) -> AbstractEstimator.Config:
+        """The method's estimator."""
+        ...
+
+    @property
+    def start(self) -> Stage | None:
+        """The stage with the initial weights: post-training or pretraining; None: the backbone's."""
         ...
 
     def train(self, name: StageName, training: AnswerTraining) -> Trained:
@@ -194,10 +180,7 @@ class AbstractRegime(Component):
         """Base of regimes' settings."""
 
         trains: ClassVar[bool] = True
-        """Whether the regime trains models, which can be loaded."""
-
-        predicts_scores: ClassVar[bool] = False
-        """Whether logits are scores on an arbitrary scale, which calibration maps to probabilities."""
+        """Whether the regime trains models, which can be loaded. Others have logits on an arbitrary scale."""
 
         learns_whole_pools: ClassVar[bool] = False
         """Whether losses over whole pools are supported."""
@@ -211,26 +194,22 @@ class AbstractRegime(Component):
             return self.trains
 
         @property
-        def own_calibrator(self) -> AbstractCalibrator.Config | None:
-            """The calibrator that the regime requires, which replaces the method's; None uses the method's."""
-            return None
-
-        @property
         def reads_twice(self) -> bool:
             """Whether the same model is two members, deterministic and with the method's estimator."""
             return False
 
         def needs_intents(self) -> bool:
             """Return whether the data must have intent labels."""
-            return False
+            return self.view_rule() is not None
 
         def view_rule(self) -> GainRule | None:
             """Return the rule that chooses a view at test; None if only the plain view is used."""
             return None
 
         def train_negatives(self) -> int | None:
-            """Return the number of wrong candidates per right one in training; None if all candidates are used."""
-            raise NotImplementedError
+            """Return the number of wrong candidates per right one in the last training; None if all are used."""
+            trainings = self.trainings()
+            return trainings[-1].train_negatives if trainings else None
 
         def trainings(self) -> Sequence[TrainingSettings]:
             """Return the settings of each kind of training on answers, in order; the second has pseudo labels."""
@@ -243,23 +222,19 @@ class AbstractRegime(Component):
         def check(self) -> None:
             """Raise a SettingError for settings that can't work, before anything is computed."""
 
-    config: Any
-    """The settings, of the concrete class."""
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
-    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
+    def run(self, stages: Stages) -> Outcome:
         """Train, and return the members to evaluate."""
         raise NotImplementedError
 
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
         """Score a split's pools with each member."""
         rule = self.config.view_rule()
-        choice = rule.intents if rule is not None else AUTHORS_CHOICE
+        intents = None if rule is None else rule.intents
         return [
-            stages.score(
-                scores_name(split, index),
-                member.model,
-                Scoring(split, "all", member.estimator, with_intents=rule is not None, intent_choice=choice),
-            )
+            stages.score(scores_name(split, index), member.model, Scoring(split, "all", member.estimator, intents))
             for index, member in enumerate(members)
         ]
 

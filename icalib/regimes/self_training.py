@@ -17,7 +17,6 @@ from icalib.core.job import Artifact, LocalJob
 from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
-from icalib.data.schema import Split
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.summary import answer_metrics
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table
@@ -25,7 +24,6 @@ from icalib.regimes.regime import (
     AbstractRegime,
     AnswerTraining,
     Member,
-    MethodParts,
     Outcome,
     Scoring,
     Stages,
@@ -35,7 +33,7 @@ from icalib.regimes.regime import (
 )
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
-from icalib.scoring.gain import GainRule, Shard, choose_views, pool_scores, resolve_gain_rule
+from icalib.scoring.gain import GainRule, IntentChoice, Shard, choose_views, pool_scores, resolve_gain_rule
 from icalib.scoring.shards import Shards
 from icalib.training.settings import TrainingSettings
 
@@ -64,113 +62,85 @@ class SelfTraining(AbstractRegime):
         """Which round's model is the result: the best on validation (by `student.selection_metric` of what it predicts
         there), or the last. The teacher is not considered."""
 
-        @override
-        def needs_intents(self) -> bool:
-            return self.with_intents
-
         def view_rule(self) -> GainRule | None:
             """Return the gain rule of the rounds, or None without intents."""
             return self.rule if self.with_intents else None
 
-        def train_negatives(self) -> int | None:
-            """Return the number of `student`, whose models are kept."""
-            return self.student.train_negatives
-
         @override
         def trainings(self) -> Sequence[TrainingSettings]:
-            return [self.teacher, self.student] if self.num_rounds else [self.teacher]
+            return [self.teacher, self.student]
 
         @override
         def num_epochs(self) -> int:
             return self.teacher.epochs + self.num_rounds * self.student.epochs
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
+    def run(self, stages: Stages) -> Outcome:
         """Train the teacher and run rounds.
 
         A round that selects no pool trains nothing. It is the last one if the next would select from the same scores.
         """
         config = self.config
-        model = self._teacher(stages, parts)
+        model = self._teacher(stages)
         models = {0: model}
         for number in range(1, config.num_rounds + 1):
-            pseudo = self.pseudo_label(stages, parts, model, number)
+            pseudo = self.pseudo_label(stages, model, number)
             if not _selected(pseudo.path):
-                if config.pools_per_round is None and parts.estimator.needs == "nothing":
+                if config.pools_per_round is None and stages.estimator.needs == "nothing":
                     break
                 continue
-            student = AnswerTraining(
-                parts.ranker,
-                parts.loss,
-                config.student,
-                parts.estimator,
-                parts.start,
-                rule=config.rule.of_views() if config.with_intents else None,
-                with_intents=config.with_intents,
-                student=Student(model, pseudo, _in_round(number, "scores"), self._unlabelled(parts)),
-            )
-            model = models[number] = stages.train(_in_round(number, "student"), student)
-        chosen = self._choose(stages, parts, models)
-        return Outcome((Member(models[chosen], parts.estimator),), chosen, max(models))
+            student = Student(model, pseudo, _in_round(number, "scores"), self._unlabelled(stages))
+            training = AnswerTraining(config.student, config.rule.of_views() if config.with_intents else None, student)
+            model = models[number] = stages.train(_in_round(number, "student"), training)
+        chosen = self._choose(stages, models)
+        return Outcome((Member(models[chosen], stages.estimator),), chosen, max(models))
 
-    def _teacher(self, stages: Stages, parts: MethodParts) -> Trained:
-        teacher = AnswerTraining(
-            parts.ranker,
-            parts.loss,
-            self.config.teacher,
-            parts.estimator,
-            parts.start,
-            rule=GainRule(intents=self.config.rule.intents) if self.config.with_intents else None,
-            with_intents=self.config.with_intents,
-        )
-        return stages.train(StageName("teacher"), teacher)
+    def _teacher(self, stages: Stages) -> Trained:
+        rule = GainRule(intents=self.config.rule.intents) if self.config.with_intents else None
+        return stages.train(StageName("teacher"), AnswerTraining(self.config.teacher, rule))
 
-    def pseudo_label(self, stages: Stages, parts: MethodParts, model: Trained, number: int) -> Stage:
+    def pseudo_label(self, stages: Stages, model: Trained, number: int) -> Stage:
         """Score and pseudo-label the pools of one round."""
-        scores = self._score(stages, parts, model, number)
+        scores = self._score(stages, model, number)
         rule, validation = self.config.rule, None
         if rule.scale == "precision":
-            validation = self._validation_scores(stages, parts, model).artifact()
+            validation = self._validation_scores(stages, model).artifact()
         job = PseudoLabelJob(scores=scores.artifact(), rule=rule, round=number, validation=validation)
         return stages.compute(_in_round(number, "pseudo-labels"), job)
 
-    def first_scores(
-        self, stages: Stages, parts: MethodParts, *, with_validation: bool
-    ) -> tuple[Shards, Shards | None]:
+    def first_scores(self, stages: Stages, *, with_validation: bool) -> tuple[Shards, Shards | None]:
         """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and those of validation."""
-        teacher = self._teacher(stages, parts)
-        unlabelled = Shards(self._score(stages, parts, teacher, 1).path)
+        teacher = self._teacher(stages)
+        unlabelled = Shards(self._score(stages, teacher, 1).path)
         if not with_validation:
             return unlabelled, None
-        return unlabelled, Shards(self._validation_scores(stages, parts, teacher).path)
+        return unlabelled, Shards(self._validation_scores(stages, teacher).path)
 
-    def _score(self, stages: Stages, parts: MethodParts, model: Trained, number: int) -> Stage:
-        return stages.score(_in_round(number, "scores"), model, self._unlabelled(parts))
+    def _score(self, stages: Stages, model: Trained, number: int) -> Stage:
+        return stages.score(_in_round(number, "scores"), model, self._unlabelled(stages))
 
-    def _unlabelled(self, parts: MethodParts) -> Scoring:
-        return replace(self._scoring("train", parts), part="unlabelled", sample=self.config.pools_per_round)
+    def _unlabelled(self, stages: Stages) -> Scoring:
+        return Scoring("train", "unlabelled", stages.estimator, self._intents, self.config.pools_per_round)
 
-    def _validation_scores(self, stages: Stages, parts: MethodParts, model: Trained) -> Stage:
+    @property
+    def _intents(self) -> IntentChoice | None:
+        return self.config.rule.intents if self.config.with_intents else None
+
+    def _validation_scores(self, stages: Stages, model: Trained) -> Stage:
         """Score validation by the job of the final evaluation, which finds these scores if it is of this model."""
         name = scores_name("validation", 0)
         name = replace(name, group=f"{model.name}/{name.group}")
-        return stages.score(name, model, self._scoring("validation", parts))
+        return stages.score(name, model, Scoring("validation", "all", stages.estimator, self._intents))
 
-    def _scoring(self, split: Split, parts: MethodParts) -> Scoring:
-        return Scoring(split, "all", parts.estimator, self.config.with_intents, self.config.rule.intents)
-
-    def _choose(self, stages: Stages, parts: MethodParts, models: Mapping[int, Trained]) -> int:
+    def _choose(self, stages: Stages, models: Mapping[int, Trained]) -> int:
         """Return the round whose model is the result; of equally good ones the last."""
         students = sorted(models)[1:]
         if len(students) < 2 or self.config.keep == "last":
             return max(models)
-        return max(students, key=lambda number: (self._validation_value(stages, parts, models[number]), number))
+        return max(students, key=lambda number: (self._validation_value(stages, models[number]), number))
 
-    def _validation_value(self, stages: Stages, parts: MethodParts, model: Trained) -> float:
+    def _validation_value(self, stages: Stages, model: Trained) -> float:
         """Return the students' selection metric of what a model predicts on validation; larger is better."""
-        shards = Shards(self._validation_scores(stages, parts, model).path)
+        shards = Shards(self._validation_scores(stages, model).path)
         if not any(True for _ in shards):  # with --dry, stages that aren't cached are empty
             return 0.0
         rule = resolve_gain_rule(self.config.view_rule() or GainRule(), shards)

@@ -7,10 +7,9 @@ from typing import ClassVar, final
 
 from typing_extensions import override
 
-from icalib.calibration.calibrator import AbstractCalibrator, Platt
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
-from icalib.regimes.regime import AbstractRegime, Member, MethodParts, Outcome, Stages, Trained, checkpoint
+from icalib.regimes.regime import AbstractRegime, Member, Outcome, Stages, Trained, checkpoint
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 from icalib.training.settings import TrainingSettings
 
@@ -22,16 +21,6 @@ class AbstractUntrained(AbstractRegime):
         """Base of the settings of such rankers."""
 
         trains: ClassVar[bool] = False
-        predicts_scores: ClassVar[bool] = True
-
-        @property
-        def own_calibrator(self) -> AbstractCalibrator.Config | None:
-            """Platt scaling, since scores are not probabilities of these pools."""
-            return Platt.Config()
-
-        @override
-        def train_negatives(self) -> int | None:
-            return None
 
         @override
         def trainings(self) -> Sequence[TrainingSettings]:
@@ -57,14 +46,12 @@ class Untrained(AbstractUntrained):
         def can_be_loaded(self) -> bool:
             return self.scorer == "bi-encoder"  # the others need the statistics of many pools
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
     @override
-    def run(self, stages: Stages, parts: MethodParts) -> Outcome:
-        if parts.start is None:
+    def run(self, stages: Stages) -> Outcome:
+        if stages.start is None:
             return Outcome(())
-        return Outcome((Member(Trained(parts.start.name, {"similarity": checkpoint(parts.start)}), parts.estimator),))
+        model = Trained(stages.start.name, {"similarity": checkpoint(stages.start)})
+        return Outcome((Member(model, stages.estimator),))
 
     @override
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:

@@ -33,7 +33,7 @@ from icalib.reports.part_table import HEADINGS, part_rows
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
-    from icalib.external.calibrator import Calibrator, Measured
+    from icalib.external.calibrator import Calibrator
     from icalib.parts.cost import Cost
     from icalib.pipeline.dry import DryStage
 
@@ -214,7 +214,9 @@ def print_calibration(calibrator: Calibrator, console: Console | None = None) ->
     console = console or people_console()
     rows: list[list[Text]] = []
     for method, metrics in calibrator.metrics.items():
-        cells = ["before" if method == UNCHANGED else method, *(_with_interval(metrics[name]) for name in METRICS)]
+        measured = [metrics[name] for name in METRICS]
+        values = [f"{format_value(m.value)}\n{format_value(m.low)}–{format_value(m.high)}" for m in measured]
+        cells = ["before" if method == UNCHANGED else method, *values]
         rows.append([Text(cell, style="bold" if method == calibrator.method else "") for cell in cells])
     title = f"{calibrator.num_measured} queries that fitted nothing ({calibrator.num_fitted} others did)"
     columns = ("calibrator", *map(heading, METRICS))
@@ -223,10 +225,6 @@ def print_calibration(calibrator: Calibrator, console: Console | None = None) ->
     chosen = "none is better, so scores stay as they are" if calibrator.method == UNCHANGED else calibrator.method
     console.print(Text(f"scores are read as {read_as}"))
     console.print(Text(f"chosen by cross-validation: {chosen}"))
-
-
-def _with_interval(measured: Measured) -> str:
-    return f"{format_value(measured.value)}\n{format_value(measured.low)}–{format_value(measured.high)}"
 
 
 def print_stages(stages: Sequence[DryStage], runs: Path, console: Console | None = None) -> None:

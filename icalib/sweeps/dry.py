@@ -11,7 +11,7 @@ import pyarrow as pa
 from icalib.core.errors import SettingError
 from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
-from icalib.pipeline.run import CACHE, RunContext, RunSettings, stages_of, start
+from icalib.pipeline.run import CACHE, RunContext, RunSettings, stages_of
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.gain import Shard
@@ -30,7 +30,9 @@ def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: R
             f"--dry shows what a rule would pseudo-label, and `{base.method}` has no rounds. Leave --dry out, or use "
             "a self-training method such as icast or tsst."
         )
-    if others := sorted({path for proposal in proposals for path in proposal.settings if not _is_of_rule(path)}):
+    tuned = {path for proposal in proposals for path in proposal.settings}
+    # predicted intents change the scores
+    if others := sorted(p for p in tuned if not p.startswith("regime.rule.") or p.startswith("regime.rule.intents")):
         raise SettingError(
             f"--dry applies many rules to one teacher, and the space also changes {', '.join(others[:5])}. "
             "Leave --dry out, or use a space of regime.rule settings alone, such as icast_grid."
@@ -64,20 +66,14 @@ def _rule(proposal: Proposal) -> PseudoLabelRule:
     return regime.rule
 
 
-def _is_of_rule(path: str) -> bool:
-    return path.startswith("regime.rule.") and not path.startswith("regime.rule.intents")  # which change the scores
-
-
 def _first_scores(
     settings: RunSettings, context: RunContext, *, with_validation: bool
 ) -> tuple[list[Shard], list[Shard] | None]:
     """Return the scores of the unlabelled pools, and of validation, each as one shard, since many rules read them."""
-    pool_set, method = read_pool_set(settings.data), settings.settings
     cache = StageCache(context.runs / CACHE, emit=context.emit)
-    stages = stages_of(settings, pool_set, context, cache)
-    regime: SelfTraining = method.regime.build()
-    parts = start(stages, method, pool_set)
-    unlabelled, validation = regime.first_scores(stages, parts, with_validation=with_validation)
+    stages = stages_of(settings, read_pool_set(settings.data), context, cache)
+    regime: SelfTraining = settings.settings.regime.build()
+    unlabelled, validation = regime.first_scores(stages, with_validation=with_validation)
     return [_joined(unlabelled)], [_joined(validation)] if validation else None
 
 

@@ -19,7 +19,7 @@ from icalib.core.component import Settings, Stored, with_settings
 from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.core.events import EpochFinished, Event, Message, Progress, ignore
 from icalib.core.locks import FileLock
-from icalib.core.run_folder import RunFolder
+from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
 from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
@@ -226,17 +226,14 @@ def trial_settings(folder: SweepFolder, base: RunSettings, number: int, method: 
 
 
 def _run_winner(folder: SweepFolder, settings: RunSettings, context: RunContext) -> list[RunFolder]:
-    if not all(_is_run_of(path, settings) for path in folder.best_config_path.parent.glob("s*")):
+    configs = [path / "config.yaml" for path in folder.best_config_path.parent.glob("s*")]
+    if not all(path.is_file() and read_config(path).get("method") == settings.method for path in configs):
         folder.forget_best()  # more trials, another winner; or it was being forgotten when the sweep was killed
     quiet = replace(context, emit=ignore)
     seeds = range(1, folder.settings.seeds + 1)
     runs = [run(settings.model_copy(update={"seed": n}), quiet, folder=folder.best_run(n)) for n in seeds]
     shutil.copyfile(runs[0].path / "config.yaml", folder.best_config_path)
     return runs
-
-
-def _is_run_of(path: Path, settings: RunSettings) -> bool:
-    return (path / "config.yaml").is_file() and RunFolder(path).config.get("method") == settings.method
 
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:
@@ -291,7 +288,16 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
             last_step = seed * job.steps_a_seed
             steps = range(last_step - job.steps_a_seed + 1, last_step)
             reports = EpochReports(rungs, metric, settings.metrics[metric], steps)
-            finished.append(_run_seed(job, folder, seed, executor, reports))
+            context = RunContext(
+                runs=job.runs,
+                executor=executor,
+                emit=reports,  # the run folder is the record
+                command=job.command,
+                evaluated=("validation",),
+                keep_checkpoints=False,
+            )
+            trial = job.settings.model_copy(update={"seed": seed})
+            finished.append(run(trial, context, folder=folder.run_folder(job.number, seed)))
             if seed < settings.seeds:  # after the last there is nothing to stop
                 rungs.report(last_step, mean_of(finished, "validation", metric)[0])
     except Abandoned:
@@ -304,18 +310,6 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
     if any(map(math.isnan, values)):
         return {"state": "failed", "error": f"{', '.join(settings.metrics)} on validation is not a number: {values}"}
     return {"state": "complete", "values": values}
-
-
-def _run_seed(job: TrialJob, folder: SweepFolder, seed: int, executor: Executor, reports: EpochReports) -> RunFolder:
-    context = RunContext(
-        runs=job.runs,
-        executor=executor,
-        emit=reports,  # the run folder is the record
-        command=job.command,
-        evaluated=("validation",),
-        keep_checkpoints=False,
-    )
-    return run(job.settings.model_copy(update={"seed": seed}), context, folder=folder.run_folder(job.number, seed))
 
 
 class EpochReports:

@@ -12,7 +12,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 from icalib.models.checkpoint import read_weights
-from icalib.pipeline.run import CACHE, run, stages_of, start
+from icalib.pipeline.run import CACHE, run, stages_of
 from icalib.reports.tensorboard import write_tensorboard
 
 QUICK = {"post_training.training.epochs": 2, "post_training.training.precision": "fp32"}
@@ -24,9 +24,8 @@ def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, la
     settings = settings.model_copy(update={"seed": seed, "labelled": labelled})
     context, pool_set = run_context(runs), read_pool_set(data)
     stages = stages_of(settings, pool_set, context, StageCache(runs / CACHE))
-    parts = start(stages, settings.settings, pool_set)
-    assert parts.start is not None
-    return parts.start
+    assert stages.start is not None
+    return stages.start
 
 
 def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +11,32 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 from icalib.core.events import ignore
 from icalib.core.job import LocalJob
 from icalib.core.stage_cache import Stage, StageName
-from icalib.losses.binary import BinaryCrossEntropy
-from icalib.models.checkpoint import RankerConfig
 from icalib.regimes.ensemble import Ensemble
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.regime import AnswerTraining, MethodParts, Outcome, Scoring, Trained, checkpoint
+from icalib.regimes.regime import AnswerTraining, Outcome, Scoring, Trained, checkpoint
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
 from icalib.scoring.gain import GainRule
 from icalib.training.settings import TrainingSettings
-from icalib.uncertainty.estimator import Deterministic, MCDropout
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 CONFIDENT: Pools = [[(0.9, 0.1), (0.05, 0.0)]]
+PLAIN, DROPOUT = Deterministic.Config(), MCDropout.Config(num_passes=10)
 UNSURE: Pools = [[(0.5, 0.1), (0.4, 0.0)]]
 
 
 class RecordingStages:
     """Trains nothing; each round's scores and the R@1 of each student on validation are given beforehand."""
 
-    def __init__(self, folder: Path, scores: Sequence[Pools] = (), recalls: Sequence[float] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        scores: Sequence[Pools] = (),
+        recalls: Sequence[float] = (),
+        estimator: AbstractEstimator.Config = PLAIN,
+    ) -> None:
         self._folder, self._scores, self._recalls = folder, list(scores), list(recalls)
+        self.estimator = estimator
         self.trained: list[tuple[str, AnswerTraining]] = []
         self.scored: list[tuple[str, Trained, Scoring]] = []
         self.validated: list[tuple[str, Scoring]] = []
@@ -54,10 +59,10 @@ class RecordingStages:
             return self._validation_of(stage, scoring)
         pools = self._scores[len(self.scored)]
         self.scored.append((str(name), model, scoring))
-        if pools or scoring.with_intents:
-            table = score_table(pools, pools) if scoring.with_intents else score_table(pools)
+        if pools or scoring.intents:
+            table = score_table(pools, pools) if scoring.intents else score_table(pools)
             pq.write_table(table, stage.path / "scores-000000.parquet")
-        if scoring.with_intents:
+        if scoring.intents:
             pq.write_table(intent_table(len(pools)), stage.path / "intents-000000.parquet")
         return stage
 
@@ -66,9 +71,9 @@ class RecordingStages:
         self.validated.append((str(stage.name), scoring))
         number = round(10 * self._recalls[int(stage.name.group[len("round-")]) - 1])
         right: Pools = [[(0.9, 0.1), (0.2, 0.1)]] * number + [[(0.3, 0.1), (0.6, 0.1)]] * (10 - number)
-        intents = [[(0.5, 0.0), (0.5, 0.0)]] * 10 if scoring.with_intents else None
+        intents = [[(0.5, 0.0), (0.5, 0.0)]] * 10 if scoring.intents else None
         pq.write_table(score_table(right, intents, gold=[0] * 10), stage.path / "scores-000000.parquet")
-        if scoring.with_intents:
+        if scoring.intents:
             pq.write_table(intent_table(10), stage.path / "intents-000000.parquet")
         return stage
 
@@ -78,17 +83,9 @@ class RecordingStages:
         return made
 
 
-PARTS = MethodParts(
-    ranker=RankerConfig(),
-    loss=BinaryCrossEntropy.Config(),
-    estimator=Deterministic.Config(),
-    start=Stage(StageName("post-training"), "digest", Path("start"), reused=True, seconds=0.0),
-)
-
-
 def run(stages: RecordingStages, **config: Any) -> Outcome:
     by_recall = {"student": TrainingSettings(selection_metric="R@1")}
-    return SelfTraining.Config.model_validate(by_recall | config).build().run(stages, PARTS)
+    return SelfTraining.Config.model_validate(by_recall | config).build().run(stages)
 
 
 def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(tmp_path: Path) -> None:
@@ -97,7 +94,6 @@ def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(t
     assert [(name, training.settings.epochs) for name, training in stages.trained] == [
         ("teacher", 7), *((f"round-{n}/student", TrainingSettings().epochs) for n in (1, 2, 3)),
     ]  # fmt: skip
-    assert stages.trained[0][1].start is PARTS.start
     labellers = ["teacher", "round-1/student", "round-2/student"]
     assert [model.parts["cross"].digest for _, model, _ in stages.scored] == [
         f"digest of {name}/checkpoint" for name in labellers
@@ -107,13 +103,13 @@ def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(t
     assert [(str(student.name), student.scoring) for student in students if student] == [
         (name, scoring) for name, _, scoring in stages.scored
     ]
-    assert [(str(p.name), p.name.round) for _, training in stages.trained[1:] if (p := training.pseudo_labels)] == [
+    assert [(str(p.name), p.name.round) for student in students if student and (p := student.pseudo_labels)] == [
         (f"round-{n}/pseudo-labels", n) for n in (1, 2, 3)
     ]
     assert {(scoring.split, scoring.part) for _, _, scoring in stages.scored} == {("train", "unlabelled")}
     assert (trained.chosen_round, trained.num_rounds) == (2, 3)
     assert [(member.model.parts["cross"].digest, member.estimator) for member in trained.members] == [
-        ("digest of round-2/student/checkpoint", PARTS.estimator)
+        ("digest of round-2/student/checkpoint", stages.estimator)
     ]
 
 
@@ -127,10 +123,9 @@ def test_the_kept_model_is_the_best_or_the_last_student(
 
 
 def test_students_are_compared_by_the_scores_that_the_final_evaluation_reads(tmp_path: Path) -> None:
-    parts = replace(PARTS, estimator=MCDropout.Config())
-    stages = RecordingStages(tmp_path, [CONFIDENT] * 2, [0.3, 0.9])
+    stages = RecordingStages(tmp_path, [CONFIDENT] * 2, [0.3, 0.9], DROPOUT)
     regime = SelfTraining.Config(num_rounds=2).build()
-    trained = regime.run(stages, parts)
+    trained = regime.run(stages)
     assert trained.chosen_round == 2
     assert [name for name, _ in stages.validated] == [
         "round-1/student/validation/scores", "round-2/student/validation/scores"
@@ -150,9 +145,8 @@ def test_rounds_end_when_nothing_is_selected_but_where_the_next_one_draws_other_
     trained = run(drawn, num_rounds=3, pools_per_round=1)
     assert [name for name, _ in drawn.trained] == ["teacher", "round-2/student"]
     assert (trained.num_rounds, trained.chosen_round) == (2, 2)
-    passes = RecordingStages(tmp_path / "passes", [UNSURE, UNSURE])
-    parts = replace(PARTS, estimator=MCDropout.Config())
-    trained = SelfTraining.Config(with_intents=False, num_rounds=2).build().run(passes, parts)
+    passes = RecordingStages(tmp_path / "passes", [UNSURE, UNSURE], estimator=DROPOUT)
+    trained = SelfTraining.Config(with_intents=False, num_rounds=2).build().run(passes)
     assert (len(passes.scored), trained.num_rounds, trained.chosen_round) == (2, 0, 0)
 
 
@@ -180,46 +174,45 @@ def test_limit_icast_that_selects_nothing_or_has_no_unlabelled_pools_is_its_teac
 
 def test_epochs_are_judged_by_the_rule_that_predicts_but_thresholds_share_the_teacher(tmp_path: Path) -> None:
     rules = PseudoLabelRule(gain_threshold=0.1), PseudoLabelRule(gain_threshold=0.3, positive_threshold=0.7)
-    parts = replace(PARTS, estimator=MCDropout.Config())
     trained = []
     for rule in rules:
         stages = RecordingStages(tmp_path / str(rule.gain_threshold), [CONFIDENT], [0.5])
-        SelfTraining.Config(rule=rule, num_rounds=1).build().run(stages, parts)
+        SelfTraining.Config(rule=rule, num_rounds=1).build().run(stages)
         trained.append([training for _, training in stages.trained])
     (teacher, *_), (other, *_) = trained
     assert teacher == other
     assert teacher.rule == GainRule()
     assert [training.rule for _, training in trained] == [GainRule(gain_threshold=0.1), GainRule(gain_threshold=0.3)]
-    assert all(training.estimator == parts.estimator for some in trained for training in some)
 
 
 @pytest.mark.parametrize("with_intents", [True, False])
 def test_limit_a_teacher_is_supervised_training_with_or_without_intents(tmp_path: Path, with_intents: bool) -> None:
     students, alone = RecordingStages(tmp_path / "students", [CONFIDENT], [0.5]), RecordingStages(tmp_path / "alone")
     config = SelfTraining.Config(with_intents=with_intents, num_rounds=1)
-    config.build().run(students, PARTS)
+    config.build().run(students)
     supervised = Supervised.Config(with_intents=with_intents)
-    supervised.build().run(alone, PARTS)
+    supervised.build().run(alone)
     assert students.trained[:1] == alone.trained
-    assert {training.with_intents for _, training in students.trained} == {with_intents}
-    assert {scoring.with_intents for _, _, scoring in students.scored} == {with_intents}
+    assert {training.rule is not None for _, training in students.trained} == {with_intents}
+    assert {scoring.intents is not None for _, _, scoring in students.scored} == {with_intents}
     assert config.needs_intents() == supervised.needs_intents() == with_intents
     assert config.view_rule() == (config.rule if with_intents else None)
 
 
 def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path) -> None:
     ensemble, bert = RecordingStages(tmp_path / "ensemble"), RecordingStages(tmp_path / "bert")
-    trained = Ensemble.Config(num_members=1).build().run(ensemble, PARTS)
-    Supervised.Config().build().run(bert, PARTS)
+    trained = Ensemble.Config(num_members=1).build().run(ensemble)
+    Supervised.Config().build().run(bert)
     assert ensemble.trained == bert.trained
     assert len(trained.members) == 1
 
 
 def test_members_are_independent_models_or_two_readings_of_one(tmp_path: Path) -> None:
     stages = RecordingStages(tmp_path / "five")
-    five = Ensemble.Config().build().run(stages, PARTS)
+    five = Ensemble.Config().build().run(stages)
     assert len({member.model.parts["cross"].path for member in five.members}) == 5
-    parts = replace(PARTS, estimator=MCDropout.Config(num_passes=10))
-    two = Ensemble.Config(members="plain_and_estimated").build().run(RecordingStages(tmp_path / "two"), parts)
+    two = (
+        Ensemble.Config(members="plain_and_estimated").build().run(RecordingStages(tmp_path / "two", estimator=DROPOUT))
+    )
     assert len({member.model.parts["cross"].path for member in two.members}) == 1
     assert [type(member.estimator) for member in two.members] == [Deterministic.Config, MCDropout.Config]
