@@ -199,13 +199,6 @@ class RunFolder:
         path = self.path / name
         return read_json_list(path) if path.is_file() else []
 
-    @property
-    def kept_initial_weights(self) -> bool:
-        """Whether the last training, of every member, ended with the weights with which it began (epoch 0)."""
-        path = self.path / "chosen.json"
-        epochs = read_json(path).get("epochs", ()) if path.is_file() else ()
-        return bool(epochs) and all(epoch == 0 for epoch in epochs)
-
     def metrics(self) -> pa.Table:
         """Return METRIC_SCHEMA."""
         return read_parquet(self.path / "metrics.parquet", schema=METRIC_SCHEMA)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, final
 
@@ -36,12 +35,11 @@ from icalib.reports.comparison import (
 from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import SIGNIFICANT, mean_per_pool
 from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
-from icalib.sweeps.trials import Tie, Trial, brief, ranked, settings_text, short_names, sweep_trials, ties
+from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
 
 _NUM_BEST = 10
 _BESIDE = ("R@1", "ECE", "NLL")
 """Metrics that stand beside the tuned ones, where trials have them."""
-_MOST_LISTED = 6
 _DRY_COLUMNS = (
     ("pools", "num_pseudo_pools"),
     ("of", "num_pools_scored"),
@@ -70,11 +68,6 @@ class SweepSummary:
         """Trials that failed or were pruned."""
         return [trial for trial in self.trials if trial.state in ("failed", "pruned")]
 
-    @cached_property
-    def ties(self) -> list[Tie]:
-        """Trials that predict the same, the largest group first."""
-        return ties(self.folder, self.trials)
-
     @property
     def states(self) -> str:
         """How many trials are in which state."""
@@ -82,56 +75,18 @@ class SweepSummary:
         return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial has started"
 
     @property
-    def unchanged(self) -> str | None:
-        """The settings that changed nothing, in one line; None where trials with other settings predict otherwise."""
-        varied: dict[frozenset[str], list[Tie]] = {}
-        for tie in self.ties:
-            if tie.varied:
-                varied.setdefault(frozenset(tie.varied), []).append(tie)
-        if not varied:
-            return None
-        groups: list[str] = []
-        for first, *others in varied.values():
-            names = " and ".join(
-                f"{name} ({_listed(map(json.dumps, values))})" for name, values in first.varied.items()
-            )
-            same = f"; the same in {len(others)} other group{'s' if len(others) > 1 else ''}" if others else ""
-            groups.append(f"changing {names} changed nothing (trials {_listed(first.trials)}{same})")
-        tied = [tie for alike in varied.values() for tie in alike]
-        text = (
-            f"{sum(len(tie.trials) for tie in tied)} of {len(self.order)} trials have the same predictions as another "
-            f"trial with other settings: {'; '.join(groups)}."
-        )
-        if all(tie.kept_initial_weights for tie in tied):
-            text += (
-                " In all of them the last training kept its initial weights (epoch 0): what changes that training "
-                "alone can't change predictions."
-            )
-        return text
-
-    @property
     def lead(self) -> str | None:
         """How far the best trial leads the next in the first metric; None below two complete trials.
 
-        The two are tested over the validation pools where their values of single pools are known. Trials that predict
-        the same as the best are named, and the next is the first that doesn't.
+        The two are tested over the validation pools where their values of single pools are known.
         """
         if len(self.order) < 2:
             return None
         best, metric = self.order[0], next(iter(self.metrics))
-        alike = next((tie.trials for tie in self.ties if best.number in tie.trials), (best.number,))
-        shared = (
-            f"Trials {_listed(alike)} are the best, with the same predictions; trial {best.number} was chosen because "
-            "it came first. "
-            if len(alike) > 1
-            else ""
-        )
-        second = next((trial for trial in self.order if trial.number not in alike), None)
-        if second is None:
-            return shared.rstrip()
+        second = self.order[1]
         difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
         lead = (
-            f"{shared}Trial {best.number} leads trial {second.number}, the next of {len(self.order)}, by "
+            f"Trial {best.number} leads trial {second.number}, the next of {len(self.order)}, by "
             f"{find_metric(metric).title} {format_difference(difference, digits=4)} on validation"
         )
         first, other = _per_pool(best, metric), _per_pool(second, metric)
@@ -183,11 +138,6 @@ class SweepSummary:
         """What runs the winner's settings; empty before there is one."""
         path = self.folder.path.resolve()
         return run_command(path / self.winner.config, path.parents[1]) if self.winner else ""
-
-
-def _listed(items: Iterable[object]) -> str:
-    texts = list(map(str, items))
-    return ", ".join(texts[:_MOST_LISTED]) + (f" and {len(texts) - _MOST_LISTED} more" * (len(texts) > _MOST_LISTED))
 
 
 def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
@@ -284,9 +234,8 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     """Print the best trials of a sweep, what failed, and the best trial's metrics on validation and test."""
     console = console or people_console()
     summary, settings = SweepSummary(folder), folder.settings
-    for text in (summary.lead, summary.unchanged):
-        if text is not None:
-            console.print(Text(text, style="yellow"))
+    if summary.lead is not None:
+        console.print(Text(summary.lead, style="yellow"))
     headings, rows = summary.best_trials()
     front = "; Pareto front first" if len(summary.metrics) > 1 else ""
     console.print(

@@ -62,36 +62,6 @@ def suggest(trial):
 def grid():
     return [{"size": size} for size in (2, 3, 4, 6)]
 '''
-UNCHANGING = '''"""Two settings of which one changes nothing: only the highest confidence is above its values."""
-
-from icalib.sweeps.space import product
-
-METHOD = "icast"
-METRICS = {"F1": "maximize"}
-VALUES = {"regime.rule.confidence_threshold": [0.9999, 0.99995], "regime.rule.positive_threshold": [0.5, 0.6]}
-
-
-def suggest(trial):
-    return {name: trial.suggest_categorical(name, values) for name, values in VALUES.items()}
-
-
-def grid():
-    return product(VALUES)
-'''
-DIFFERING = '''"""Three rates of learning, which all differ."""
-
-METHOD = "bert"
-METRICS = {"NLL": "minimize"}
-RATE = "regime.training.learning_rate"
-
-
-def suggest(trial):
-    return {RATE: trial.suggest_float(RATE, 1e-5, 1e-2)}
-
-
-def grid():
-    return [{RATE: rate} for rate in (1e-4, 1e-3, 3e-3)]
-'''
 PRUNABLE = {
     "regime.training.selection_metric": "NLL",
     "regime.training.epochs": 6,

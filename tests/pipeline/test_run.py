@@ -84,7 +84,6 @@ def test_a_training_that_does_not_improve_its_start_keeps_it(runs: Path, tiny_po
     changes = {"similarity": {"training": useless}, "cross": False}
     settings = small_settings("bert", tiny_pools, tiny_bert, **changes)
     kept = run(settings.model_copy(update={"experiment": "kept"}), run_context(runs, listener))
-    assert kept.kept_initial_weights
     message = "teacher-similarity: no epoch was better on validation than the start, which is kept"
     assert message in listener.messages
     start = run(small_settings("dual-encoder", tiny_pools, tiny_bert), run_context(runs, Silent()))

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from helpers.runs import CPU, run_context, small_settings
 from helpers.sweeps import (
-    DIFFERING,
     PRUNABLE,
     RATES,
     RULES,
-    UNCHANGING,
     folder_of,
     run_sweep,
     stage_of,
@@ -29,7 +27,7 @@ from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.study import proposals
 from icalib.sweeps.sweep import Trials, run_here, run_seeds
-from icalib.sweeps.trials import Tie, sweep_trials, ties
+from icalib.sweeps.trials import sweep_trials
 
 LOCAL = LocalExecutor(CPU, num_threads=1)
 HERE = run_here(LOCAL)
@@ -150,30 +148,3 @@ def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
     best = folder.best()
     assert best is not None
     assert best.trial == 0
-
-
-def test_a_setting_that_changes_nothing_is_named(base: RunSettings, runs: Path) -> None:
-    folder = run_sweep(written_space(runs, "unchanging", UNCHANGING), base, run_context(runs), HERE)
-    found = _ties(folder)
-    assert [tie.trials for tie in found] == [(0, 2), (1, 3)]
-    assert all(tie.varied == {"regime.rule.confidence_threshold": (0.9999, 0.99995)} for tie in found)
-    assert not any(tie.kept_initial_weights for tie in found)
-
-
-def test_trials_that_differ_are_no_tie_and_those_that_kept_their_weights_are(
-    tiny_pools: Path, tiny_bert: Path, runs: Path
-) -> None:
-    space = written_space(runs, "differing", DIFFERING)
-    trained = small_settings("bert", tiny_pools, tiny_bert)
-    assert _ties(run_sweep(space, trained, run_context(runs), HERE)) == []
-
-    similarity = {"training": {"epochs": 0, "selection_metric": "MAP"}}
-    kept = small_settings("bert", tiny_pools, tiny_bert, similarity=similarity, cross=False)
-    (tie,) = _ties(run_sweep(space, kept, run_context(runs / "kept"), HERE))
-    assert tie.trials == (0, 1, 2)
-    assert tie.varied == {"regime.training.learning_rate": (1e-4, 1e-3, 3e-3)}
-    assert tie.kept_initial_weights
-
-
-def _ties(folder: SweepFolder) -> list[Tie]:
-    return ties(folder, sweep_trials(folder))
