@@ -4,7 +4,7 @@ from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.self_training import SelfTraining
 
-presets = {"paper-icast": papers.tsst()}
+presets = {"paper-icast": papers.TSST}
 
 
 def method() -> Method:
