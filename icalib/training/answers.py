@@ -32,12 +32,7 @@ from icalib.training.pairs import AnswerCurriculum, JointAnswerCurriculum
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import (
-    PlainValidation,
-    PredictiveValidation,
-    ValidationWithIntents,
-    validation_rows,
-)
+from icalib.training.validation import PlainValidation, PredictiveValidation, ValidationWithIntents, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 

@@ -77,8 +77,5 @@ class PoolCurriculum:
 def _shuffled(labels: PairLabels, rng: np.random.Generator) -> PairLabels:
     order = rng.permutation(len(labels.candidates))
     return replace(
-        labels,
-        candidates=labels.candidates[order],
-        labels=labels.labels[order],
-        intent_view=labels.intent_view[order],
+        labels, candidates=labels.candidates[order], labels=labels.labels[order], intent_view=labels.intent_view[order]
     )
