@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
 from collections.abc import Generator, Mapping
@@ -75,16 +74,12 @@ def quiet_transformers() -> Generator[None, None, None]:
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    root = logging.getLogger("transformers")
-    previous = root.level
-    root.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             yield
     finally:
         transformers_logging.set_verbosity(level)
-        root.setLevel(previous)
 
 
 def _load(kind: str, name: str, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from icalib.core.component import Settings, Stored
@@ -44,8 +44,6 @@ _EXPECTED = (
 
 class StockModel(Settings):
     """What a model's folder says about how it scores."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: Stored
     transformer: Stored
@@ -227,10 +225,8 @@ class StockRanker:
         if settings.similarity == "cosine" or settings.normalised:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         row = {text: index for index, text in enumerate(distinct)}
-        return [
-            vectors[[row[text] for text in pool]] @ vectors[row[query]]
-            for query, pool in zip(wanted, given, strict=True)
-        ]
+        rows = [([row[text] for text in pool], row[query]) for query, pool in zip(wanted, given, strict=True)]
+        return [vectors[documents] @ vectors[query] for documents, query in rows]
 
     def _encoded(self, first: list[str], second: list[str] | None = None) -> list[dict[str, list[int]]]:
         if self.settings.lower_case:
