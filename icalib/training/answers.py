@@ -40,6 +40,7 @@ class TrainJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 14  # corrects other parts
+    reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -72,11 +73,6 @@ class TrainJob(TrainingJob):
     @override
     def loop(self) -> tuple[TrainingSettings, int]:
         return self.training, self.seed
-
-    @property
-    @override
-    def reports_epochs(self) -> bool:
-        return True
 
     @property
     @override

@@ -60,8 +60,7 @@ def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.rando
     """Keep all positives of a pool and draw at most `num_negatives` negatives for each; without positives, keep as many
     candidates as with one.
     """
-    negatives = np.flatnonzero(pool.labels == 0)
-    positives = np.flatnonzero(pool.labels == 1)
+    negatives, positives = (np.flatnonzero(pool.labels == label) for label in (0, 1))
     if num_negatives is None:
         return pool
     num_kept = num_negatives * len(positives) if len(positives) else num_negatives + 1
