@@ -126,13 +126,13 @@ class BackboneEncoder(AbstractEncoder):
         def load_backbone_config(self) -> Any:
             """Return the transformers config of the backbone with `num_layers` layers; SettingError if it has fewer."""
             loaded = load_config(self.backbone)
-            if self.num_layers is not None:
-                if self.num_layers > loaded.num_hidden_layers:
-                    raise SettingError(
-                        f"encoder.num_layers is {self.num_layers}, but `{self.backbone}` has "
-                        f"{loaded.num_hidden_layers} layers. Give that many or fewer."
-                    )
-                loaded.num_hidden_layers = self.num_layers
+            num_layers = self.num_layers or loaded.num_hidden_layers
+            if num_layers > loaded.num_hidden_layers:
+                raise SettingError(
+                    f"encoder.num_layers is {num_layers}, but `{self.backbone}` has "
+                    f"{loaded.num_hidden_layers} layers. Give that many or fewer."
+                )
+            loaded.num_hidden_layers = num_layers
             return loaded
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
