@@ -21,7 +21,7 @@ from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
 from icalib.encoders.forward_batches import forward_batches
-from icalib.encoders.iart import IART, intent_classifier
+from icalib.encoders.iart import IART
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
@@ -109,7 +109,7 @@ class IntentLearner(Model):
         vocabulary = int(load_config(encoder.backbone).vocab_size)
         words = nn.Embedding(vocabulary, encoder.embedding_size)
         nn.init.normal_(words.weight, std=0.1)
-        classifier = intent_classifier(encoder, vocabulary, num_intents)
+        classifier = encoder.untrained_classifier(vocabulary, num_intents)
         self.encoder = nn.ModuleDict({"embedding": words, "intent_classifier": classifier})
         words.requires_grad_(False)
         self._copy_word_vectors()
