@@ -71,11 +71,6 @@ class TrainJob(TrainingJob):
 
     @property
     @override
-    def loop(self) -> tuple[TrainingSettings, int]:
-        return self.training, self.seed
-
-    @property
-    @override
     def has_posterior(self) -> bool:
         return self.ranker.head.has_posterior
 

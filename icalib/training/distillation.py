@@ -43,11 +43,6 @@ class DistilJob(TrainingJob):
     """Checkpoint with the initial weights of the encoder; None starts from the backbone."""
     seed: int
 
-    @property
-    @override
-    def loop(self) -> tuple[TrainingSettings, int]:
-        return self.training, self.seed
-
     @override
     def build(self, device: torch.device) -> Training:
         ranker = Ranker(self.ranker)

@@ -49,8 +49,9 @@ class TrainingJob(Job):
 
     @property
     def loop(self) -> tuple[TrainingSettings, int]:
-        """Optimiser and schedule, and the seed of all random draws."""
-        raise NotImplementedError
+        """Optimiser and schedule, and the seed of all random draws; by default the fields of these names."""
+        fields: Any = self
+        return fields.training, fields.seed
 
     @property
     def loop_settings(self) -> TrainingSettings:
