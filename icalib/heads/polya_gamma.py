@@ -156,9 +156,8 @@ class PolyaGammaHead(PosteriorHead):
     def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
         state, config = self._collected(), self.config
         settings = {"num_chains": config.num_chains, "num_steps": config.prediction_steps, "seed": seed}
-        return [
-            partial(_sample_block, state, block, **settings) for block in range(gibbs.num_blocks(config.num_chains))
-        ]
+        blocks = range(gibbs.num_blocks(config.num_chains))
+        return [partial(_sample_block, state, block, **settings) for block in blocks]
 
     @override
     def take_results(self, results: Sequence[Chains]) -> None:

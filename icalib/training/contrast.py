@@ -192,9 +192,8 @@ class AugmentedCurriculum(AnswerCurriculum):
         encoded, indices = self._with_contrast_inputs(examples)
         labels = to_device(torch.tensor([float(e.labels.labels[e.position]) for e in examples]), device)
         loss = _PairsAndContrast(self.loss, self.contrast, to_device(torch.from_numpy(indices), device))
-        return "answer_contrast", forward(
-            "answer", make_batch(encoded, self.layout, device), labels_B=labels, loss=loss
-        ).sum()
+        batch = make_batch(encoded, self.layout, device)
+        return "answer_contrast", forward("answer", batch, labels_B=labels, loss=loss).sum()
 
     def _with_contrast_inputs(self, examples: Sequence[Example]) -> tuple[list[Encoded], Any]:
         """Return the inputs of B pairs and then of contrasts, and the indices [B, K] of the latter (−1 for none)."""
