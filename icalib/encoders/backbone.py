@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -75,39 +74,39 @@ def quiet_transformers() -> Generator[None, None, None]:
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    root = logging.getLogger("transformers")
-    previous = root.level
-    root.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             yield
     finally:
         transformers_logging.set_verbosity(level)
-        root.setLevel(previous)
-
-
-def _load(kind: str, name: str, **options: Any) -> Any:
-    import transformers
-
-    with _loading(name):
-        return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
 
 
 @contextmanager
-def _loading(name: str) -> Generator[None, None, None]:
+def loading(explained: Callable[[str], SettingError]) -> Generator[None, None, None]:
+    """Load something by transformers, whose errors are explained given the first line of their text."""
     try:
         with quiet_transformers():
             yield
     except (IcalibError, MemoryError):
         raise
     except Exception as error:  # tokenizers raises plain ones on damaged files
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") == "1" else ""
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SettingError(
-            f"can't load the backbone `{name}`{offline}: {reason} Expected a folder with "
-            f"config.json, model.safetensors and a tokenizer, a hub name, or `{EMBEDDED}`."
-        ) from error
+        raise explained((str(error).splitlines() or [type(error).__name__])[0]) from error
+
+
+def _load(kind: str, name: str, **options: Any) -> Any:
+    import transformers
+
+    with loading(partial(_unusable, name)):
+        return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
+
+
+def _unusable(name: str, reason: str) -> SettingError:
+    offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") == "1" else ""
+    return SettingError(
+        f"can't load the backbone `{name}`{offline}: {reason} Expected a folder with "
+        f"config.json, model.safetensors and a tokenizer, a hub name, or `{EMBEDDED}`."
+    )
 
 
 def load_config(name: str) -> Any:
@@ -134,7 +133,7 @@ def build_untrained(name: str, config: Any, **options: Any) -> Any:
     """Return the encoder of a transformers config with random weights; `name` is the backbone that it came from."""
     from transformers import AutoModel
 
-    with _loading(name):
+    with loading(partial(_unusable, name)):
         return AutoModel.from_config(config, **options)
 
 

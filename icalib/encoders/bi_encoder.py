@@ -19,13 +19,10 @@ _MAX_TOKENS = 8192
 def text_means(encoder: TransformerEncoder, texts: Sequence[Ids], device: torch.device) -> Tensor:
     """Return `unit_means` of texts [N, D], in batches of similar length."""
     batches = forward_batches([len(text) for text in texts], _MAX_TOKENS, device)
-    means = [unit_means(encoder, _batch([texts[int(row)] for row in batch], device)) for batch in batches]
+    inputs = ([(texts[int(row)], len(texts[int(row)])) for row in batch] for batch in batches)
+    means = [unit_means(encoder, Batch.of(batch).to(device)) for batch in inputs]
     order = torch.from_numpy(np.argsort(np.concatenate(batches)))
     return torch.cat(means)[to_device(order, device)]
-
-
-def _batch(texts: Sequence[Ids], device: torch.device) -> Batch:
-    return Batch.of([(text, len(text)) for text in texts]).to(device)
 
 
 def unit_means(encoder: TransformerEncoder, batch: Batch) -> Tensor:

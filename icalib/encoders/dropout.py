@@ -72,15 +72,6 @@ class _Dropout(Function):
         return masked(grads[0], mask).mul_(scale_of(ctx.p)), None
 
 
-def cheap_dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Apply inverted dropout to a tensor of any shape."""
-    if not training or p == 0.0:
-        return x
-    if x.device.type != "cpu":
-        return nn.functional.dropout(x, p, True)
-    return _Dropout.apply(x, p)  # pyright: ignore[reportReturnType]
-
-
 class Dropout(nn.Module):
     """A replacement for nn.Dropout."""
 
@@ -90,7 +81,11 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements in training mode."""
-        return cheap_dropout(x, self.p, self.training)
+        if not self.training or self.p == 0.0:
+            return x
+        if x.device.type != "cpu":
+            return nn.functional.dropout(x, self.p, True)
+        return _Dropout.apply(x, self.p)  # pyright: ignore[reportReturnType]
 
 
 def replace_dropout(module: nn.Module) -> None:

@@ -60,6 +60,10 @@ class IART(AbstractEncoder):
         intent_filters: int = Field(default=100, ge=1)
         """Filters of each of the intent classifier's three widths."""
 
+        def untrained_classifier(self, vocabulary: int, num_intents: int) -> TextCNN:
+            """Return the intent classifier with random weights."""
+            return TextCNN(vocabulary, self.embedding_size, num_filters=self.intent_filters, num_classes=num_intents)
+
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__()
         self.config = config
@@ -69,10 +73,10 @@ class IART(AbstractEncoder):
         self.embedding = nn.Embedding(self.vocabulary, config.embedding_size)
         nn.init.normal_(self.embedding.weight, std=0.1)
         self.matching = Matching(config.embedding_size, config.num_blocks)
-        self.intent_classifier = intent_classifier(config, self.vocabulary, num_intents) if num_intents else None
+        self.intent_classifier: TextCNN | None = None
+        if num_intents:
+            self.intent_classifier = config.untrained_classifier(self.vocabulary, num_intents).requires_grad_(False)
         self.intent_attention = IntentAttention(config.intent_attention, num_intents)
-        if self.intent_classifier is not None:
-            self.intent_classifier.requires_grad_(False)
         self.convolutions = Convolutions(2 * (config.num_blocks + 1), config.num_channels)
         self.width: int = self.convolutions.width(config.max_turns, config.max_words)
 
@@ -111,21 +115,14 @@ class IART(AbstractEncoder):
         return of_turns_NK.unflatten(0, turns.mask_BTW.shape[:2]), of_candidate_BK
 
 
-def intent_classifier(config: IART.Config, vocabulary: int, num_intents: int) -> TextCNN:
-    """Return the encoder's intent classifier, untrained."""
-    return TextCNN(
-        vocabulary, config.embedding_size, num_filters=config.intent_filters, num_classes=num_intents, dropout=0.5
-    )
-
-
 class TextCNN(nn.Module):
     """Word vectors, filters of three widths with ReLU, the maximum of each over the text, linear (Kim 2014, Fig. 1)."""
 
-    def __init__(self, vocabulary: int, width: int, *, num_filters: int, num_classes: int, dropout: float) -> None:
+    def __init__(self, vocabulary: int, width: int, *, num_filters: int, num_classes: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         self.filters = nn.ModuleList(nn.Conv1d(width, num_filters, span, padding=span - 1) for span in WIDTHS)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.5)
         self.output = nn.Linear(len(WIDTHS) * num_filters, num_classes)
 
     def forward(self, ids_NW: Tensor, mask_NW: Tensor) -> Tensor:
@@ -272,9 +269,7 @@ def _before(size: int) -> int:
 
 def _pooled(size: int) -> int:
     """Return the size of an axis after both layers."""
-    for _ in range(2):
-        size = -(-size // _POOL)
-    return size
+    return -(-size // _POOL**2)
 
 
 def _positions_needed(num_words: int, size: int) -> int:

@@ -6,22 +6,22 @@ A folder's own settings are followed; weights are read from safetensors only, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from icalib.core.component import Settings, Stored
-from icalib.core.errors import IcalibError, SettingError
+from icalib.core.errors import SettingError
 from icalib.core.files import content_digest, file_digest, read_json, read_json_list
 from icalib.core.text import shortened
 from icalib.data.batching import ordered_batches
-from icalib.encoders.backbone import EMBEDDED, backbone_path, quiet_transformers
+from icalib.encoders.backbone import EMBEDDED, backbone_path, loading
 
 Floats = npt.NDArray[np.float64]
 Pooling = Literal["mean", "cls", "max"]
@@ -44,8 +44,6 @@ _EXPECTED = (
 
 class StockModel(Settings):
     """What a model's folder says about how it scores."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: Stored
     transformer: Stored
@@ -122,8 +120,8 @@ def _cross_encoder(
     name: str, common: Mapping[str, Any], config: Mapping[str, Any], own: Mapping[str, Any]
 ) -> StockModel:
     labels = config.get("id2label")
-    if not isinstance(labels, dict) or len(labels) != 1:  # pyright: ignore[reportUnknownArgumentType]
-        count = len(labels) if isinstance(labels, dict) else 2  # pyright: ignore[reportUnknownArgumentType]
+    count = len(labels) if isinstance(labels, dict) else 2  # pyright: ignore[reportUnknownArgumentType]
+    if count != 1:
         raise _unusable(name, f"it has {count} labels, and a reranker has one")
     if _prompt(own, own.get("default_prompt_name")):
         raise _unusable(name, "it has a prompt, which is not implemented for cross-encoders")
@@ -227,10 +225,8 @@ class StockRanker:
         if settings.similarity == "cosine" or settings.normalised:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         row = {text: index for index, text in enumerate(distinct)}
-        return [
-            vectors[[row[text] for text in pool]] @ vectors[row[query]]
-            for query, pool in zip(wanted, given, strict=True)
-        ]
+        rows = [([row[text] for text in pool], row[query]) for query, pool in zip(wanted, given, strict=True)]
+        return [vectors[documents] @ vectors[query] for documents, query in rows]
 
     def _encoded(self, first: list[str], second: list[str] | None = None) -> list[dict[str, list[int]]]:
         if self.settings.lower_case:
@@ -269,11 +265,5 @@ class StockRanker:
 def _loaded(kind: str, name: str, folder: Path, **options: Any) -> Any:
     import transformers
 
-    try:
-        with quiet_transformers():
-            return getattr(transformers, kind).from_pretrained(folder, trust_remote_code=False, **options)
-    except (IcalibError, MemoryError):
-        raise
-    except Exception as error:  # tokenizers raises plain ones on damaged files
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise _unusable(name, reason) from error
+    with loading(partial(_unusable, name)):
+        return getattr(transformers, kind).from_pretrained(folder, trust_remote_code=False, **options)

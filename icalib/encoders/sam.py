@@ -77,22 +77,16 @@ class SimilarityFeatures(nn.Module):
         scores_BTWV = turns_BTWD @ response_BTVD.transpose(2, 3) * turns_BTWD.shape[-1] ** -0.5
         attended_BTWD = _softmax(scores_BTWV, mask_BTV) @ response_BTVD
         attended_BTVD = _softmax(scores_BTWV.transpose(2, 3), turn_mask_BTW) @ turns_BTWD
-        return torch.cat(
-            [
-                self._summary(turns_BTWD, attended_BTWD, turn_mask_BTW),
-                self._summary(response_BTVD, attended_BTVD, mask_BTV),
-            ],
-            2,
-        )
+        of_turns_BTH = self._summary(turns_BTWD, attended_BTWD, turn_mask_BTW)
+        return torch.cat([of_turns_BTH, self._summary(response_BTVD, attended_BTVD, mask_BTV)], 2)
 
     def _summary(self, words_BTWD: Tensor, found_BTWD: Tensor, mask_BTW: Tensor) -> Tensor:
         """Return the maximum over words [B, T, size] of a BiLSTM over [x; x̃; x − x̃; x ∘ x̃] after a linear layer."""
         both = [words_BTWD, found_BTWD, words_BTWD - found_BTWD, words_BTWD * found_BTWD]
         compared_BTWH = torch.relu(self.compare(torch.cat(both, 3))) * mask_BTW[:, :, :, None]
         lengths_N = mask_BTW.sum(2).flatten().clamp(min=1)
-        packed = pack_padded_sequence(
-            compared_BTWH.flatten(0, 1), lengths_N.cpu(), batch_first=True, enforce_sorted=False
-        )
+        words_NWH = compared_BTWH.flatten(0, 1)
+        packed = pack_padded_sequence(words_NWH, lengths_N.cpu(), batch_first=True, enforce_sorted=False)
         states_NWH, _ = pad_packed_sequence(self.read(packed)[0], batch_first=True, total_length=mask_BTW.shape[2])
         missing_NW = torch.arange(mask_BTW.shape[2], device=lengths_N.device) >= lengths_N[:, None]
         summary_NH = states_NWH.masked_fill(missing_NW[:, :, None], -torch.inf).amax(1)

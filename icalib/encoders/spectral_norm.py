@@ -113,17 +113,17 @@ def leading_singular_vectors(weight: Tensor) -> tuple[Tensor, Tensor]:
     return normalize(u, dim=0), normalize(v, dim=0)
 
 
-def bound_layers(backbone: nn.Module, scope: Scope, bound: float, relative: bool) -> None:
+def bound_layers(backbone: nn.Module, norm: SpectralNorm) -> None:
     """Replace a backbone's linear layers by bounded ones that share their weights; SettingError if it has none."""
-    ending = re.compile(rf"(^|\.)({_LAYERS[scope]})$")
+    ending = re.compile(rf"(^|\.)({_LAYERS[norm.scope]})$")
     chosen = [(n, m) for n, m in backbone.named_modules() if isinstance(m, nn.Linear) and ending.search(n)]
-    if not chosen and scope != "head":
+    if not chosen and norm.scope != "head":
         raise SettingError(
-            f"spectral_norm.scope is {scope}, but {type(backbone).__name__} has no layer named as in BERT or RoBERTa. "
-            "Leave spectral_norm out, or take a backbone of one of these families."
+            f"spectral_norm.scope is {norm.scope}, but {type(backbone).__name__} has no layer named as in BERT or "
+            "RoBERTa. Leave spectral_norm out, or take a backbone of one of these families."
         )
     for name, layer in chosen:
-        backbone.set_submodule(name, SpectralLinear(layer, bound=bound, relative=relative))
+        backbone.set_submodule(name, SpectralLinear(layer, bound=norm.bound, relative=norm.relative))
 
 
 def warm_up(module: nn.Module, loaded: Container[str]) -> None:

@@ -44,9 +44,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
-        ids_BL, segments_BL, lengths_B = (
-            to_device(tensor, device) for tensor in (self.ids_BL, self.segments_BL, self.lengths_B)
-        )
+        ids_BL, segments_BL, lengths_B = (to_device(tensor, device) for tensor in self[:3])
         offset_B = None if self.offset_B is None else to_device(self.offset_B, device)
         return Batch(ids_BL, segments_BL, lengths_B, self.inputs, offset_B)
 
@@ -128,13 +126,13 @@ class BackboneEncoder(AbstractEncoder):
         def load_backbone_config(self) -> Any:
             """Return the transformers config of the backbone with `num_layers` layers; SettingError if it has fewer."""
             loaded = load_config(self.backbone)
-            if self.num_layers is not None:
-                if self.num_layers > loaded.num_hidden_layers:
-                    raise SettingError(
-                        f"encoder.num_layers is {self.num_layers}, but `{self.backbone}` has "
-                        f"{loaded.num_hidden_layers} layers. Give that many or fewer."
-                    )
-                loaded.num_hidden_layers = self.num_layers
+            num_layers = self.num_layers or loaded.num_hidden_layers
+            if num_layers > loaded.num_hidden_layers:
+                raise SettingError(
+                    f"encoder.num_layers is {num_layers}, but `{self.backbone}` has "
+                    f"{loaded.num_hidden_layers} layers. Give that many or fewer."
+                )
+            loaded.num_hidden_layers = num_layers
             return loaded
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
@@ -145,50 +143,37 @@ class BackboneEncoder(AbstractEncoder):
             backbone_config.attention_probs_dropout_prob = config.dropout
         if config.cheap_dropout:
             register_attention()
-        options: dict[str, Any] = {"attn_implementation": ATTENTION if config.cheap_dropout else "sdpa"}
+        attention = ATTENTION if config.cheap_dropout else "sdpa"
+        options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32, "add_pooling_layer": False}
         if pretrained:
-            backbone = load_pretrained(
-                config.backbone, config=backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
-            )
+            backbone = load_pretrained(config.backbone, config=backbone_config, **options)
         else:
             from transformers.initialization import no_init_weights
 
             # Drawing random weights, to be replaced, is most of what loading takes; only bounds read the initial ones.
             with no_init_weights() if config.spectral_norm is None else nullcontext():
-                backbone = build_untrained(
-                    config.backbone, backbone_config, dtype=torch.float32, add_pooling_layer=False, **options
-                )
+                backbone = build_untrained(config.backbone, backbone_config, **options)
         if config.cheap_dropout:
             replace_dropout(backbone)
         self.state_width: int = backbone_config.hidden_size
         self.width: int = self.state_width
         self.vocabulary: int = backbone_config.vocab_size
         # RoBERTa counts positions from padding_idx + 1, so two of its positions are never used.
-        self.max_length: int = backbone_config.max_position_embeddings - (
-            backbone_config.pad_token_id + 1 if "roberta" in backbone_config.model_type else 0
-        )
+        unused = backbone_config.pad_token_id + 1 if "roberta" in backbone_config.model_type else 0
+        self.max_length: int = backbone_config.max_position_embeddings - unused
         self.has_segments: bool = getattr(backbone_config, "type_vocab_size", 1) > 1
         if num_intents:
             backbone.resize_token_embeddings(self.vocabulary + num_intents, mean_resizing=False)
         if config.spectral_norm is not None:
-            norm = config.spectral_norm
-            bound_layers(backbone, norm.scope, norm.bound, norm.relative)
+            bound_layers(backbone, config.spectral_norm)
         self.backbone = backbone
 
     def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the last hidden states [B, L, D] and the mask of tokens that aren't padding [B, L]."""
-        mask_BL = _token_mask(batch)
-        output = self.backbone(attention_mask=_attention_mask(mask_BL), **self._embedded(batch))
-        return output.last_hidden_state, mask_BL
-
-    def _embedded(self, batch: Batch) -> dict[str, Tensor]:
+        mask_BL = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device) < batch.lengths_B[:, None]
         segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
-        return {"input_ids": batch.ids_BL, **segments}
-
-
-def _token_mask(batch: Batch) -> Tensor:
-    """Return the mask of tokens that aren't padding [B, L]."""
-    return torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device) < batch.lengths_B[:, None]
+        output = self.backbone(input_ids=batch.ids_BL, attention_mask=_attention_mask(mask_BL), **segments)
+        return output.last_hidden_state, mask_BL
 
 
 def _attention_mask(mask_BL: Tensor) -> Tensor:

@@ -15,16 +15,8 @@ from typing_extensions import override
 
 from icalib.core.errors import PosteriorError
 from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, PosteriorTask, Support
-from icalib.inference.gibbs import (
-    ChainProblem,
-    Chains,
-    Conditional,
-    condition,
-    join_blocks,
-    num_blocks,
-    run_chains,
-    sample_block,
-)
+from icalib.inference import gibbs
+from icalib.inference.gibbs import ChainProblem, Chains, Conditional
 from icalib.inference.polya_gamma import Method
 
 KernelName = Literal["rbf", "matern", "linear"]
@@ -96,10 +88,8 @@ class PolyaGammaHead(PosteriorHead):
     @override
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
         """Return −log p(y|ω, X) / B for each pair [B], with the batch as the data set."""
-        seed = int(torch.randint(2**62, ()))
-        return (self.joint_loss(self.represent(features_BD, mean_B), labels_B, seed=seed) / len(labels_B)).expand(
-            len(labels_B)
-        )
+        seed, size = int(torch.randint(2**62, ())), len(labels_B)
+        return (self.joint_loss(self.represent(features_BD, mean_B), labels_B, seed=seed) / size).expand(size)
 
     @override
     def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
@@ -119,17 +109,16 @@ class PolyaGammaHead(PosteriorHead):
         width = self.projection.in_features
         projected_BD, mean_B = representations_BR[:, :width], representations_BR[:, width]
         with torch.autocast(representations_BR.device.type, enabled=False):
-            log_scales = representations_BR[:, width + 1 :].mean(0)
-            kernel_BB = self.kernel.with_scales(projected_BD, projected_BD, log_scales)
+            kernel_BB = self.kernel.with_scales(projected_BD, projected_BD, representations_BR[:, width + 1 :].mean(0))
             problem = ChainProblem(kernel_BB, mean_B, labels_B.to(kernel_BB))
-            chains = run_chains(
+            chains = gibbs.run_chains(
                 problem.detach(),
                 num_chains=self.config.num_chains,
                 num_steps=self.config.num_steps,
                 generator=torch.Generator().manual_seed(seed),
                 method=self.config.train_sampler,
             )
-            conditional = condition(problem, chains.omega_SN)
+            conditional = gibbs.condition(problem, chains.omega_SN)
             evidence = conditional.log_evidence().mean()
         self.num_jitters += chains.num_jitters + conditional.num_jitters
         return -evidence
@@ -167,11 +156,12 @@ class PolyaGammaHead(PosteriorHead):
     def posterior_tasks(self, *, seed: int) -> Sequence[PosteriorTask]:
         state, config = self._collected(), self.config
         settings = {"num_chains": config.num_chains, "num_steps": config.prediction_steps, "seed": seed}
-        return [partial(_sample_block, state, block, **settings) for block in range(num_blocks(config.num_chains))]
+        blocks = range(gibbs.num_blocks(config.num_chains))
+        return [partial(_sample_block, state, block, **settings) for block in blocks]
 
     @override
     def take_results(self, results: Sequence[Chains]) -> None:
-        chains = join_blocks(results)
+        chains = gibbs.join_blocks(results)
         self._state["omega"] = chains.omega_SN.to(self._state["kernel"])
         self._conditional = None
         self.num_jitters += chains.num_jitters
@@ -221,7 +211,7 @@ class PolyaGammaHead(PosteriorHead):
             )
         if self._conditional is None or self._conditional.omega_SN.device != device:
             there = {name: tensor.to(device) for name, tensor in state.items()}
-            self._conditional = condition(chain_problem(there), there["omega"])
+            self._conditional = gibbs.condition(chain_problem(there), there["omega"])
         return self._conditional
 
 
@@ -234,7 +224,7 @@ def _sample_block(state: Mapping[str, Tensor], block: int, **settings: int) -> C
     """Sample a block of the chains over a support set, on a GPU if there is one; they are returned on the CPU."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     there = {name: tensor.to(device) for name, tensor in state.items()}
-    chains = sample_block(chain_problem(there), block, **settings)
+    chains = gibbs.sample_block(chain_problem(there), block, **settings)
     return Chains(chains.omega_SN.cpu(), chains.num_jitters)
 
 

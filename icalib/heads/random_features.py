@@ -15,15 +15,8 @@ from typing_extensions import override
 from icalib.core.errors import PosteriorError
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead
-from icalib.inference.laplace import (
-    Likelihood,
-    best_ridge,
-    information,
-    logit_variance,
-    precision_factor,
-    random_features,
-    response,
-)
+from icalib.inference import laplace
+from icalib.inference.laplace import Likelihood
 
 
 @final
@@ -123,7 +116,7 @@ class RandomFeatureHead(PosteriorHead):
             self.forget()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         if self.training and self.steps is not None:
-            seen = information(phi_BL.detach(), logits_B.detach(), self.config.likelihood)
+            seen = laplace.information(phi_BL.detach(), logits_B.detach(), self.config.likelihood)
             self.steps.add(seen * self._counted, len(phi_BL) * self._counted)
         return loss(logits_B, labels_B)
 
@@ -142,9 +135,12 @@ class RandomFeatureHead(PosteriorHead):
         if self.steps is not None:
             return
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
-        found = {"precision": information(phi_BL, logits_B, self.config.likelihood), "count": torch.tensor(len(phi_BL))}
+        found = {
+            "precision": laplace.information(phi_BL, logits_B, self.config.likelihood),
+            "count": torch.tensor(len(phi_BL)),
+        }
         if self.config.ridge_choice == "evidence":
-            found["response"] = response(phi_BL, logits_B, mean_B, labels_B)
+            found["response"] = laplace.response(phi_BL, logits_B, mean_B, labels_B)
         seen = self._observed
         self._observed = {name: seen[name] + found[name] for name in found} if seen else found
 
@@ -166,9 +162,9 @@ class RandomFeatureHead(PosteriorHead):
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
         if self.config.ridge_choice == "evidence":
-            self.ridge = best_ridge(total_LL, _sum(observations, "response").to(total_LL.device))
+            self.ridge = laplace.best_ridge(total_LL, _sum(observations, "response").to(total_LL.device))
         self.forget()
-        factor_LL, raised = precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
+        factor_LL, raised = laplace.precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
         self.num_jitters += raised
         self.factor_LL = factor_LL.float()
 
@@ -177,7 +173,7 @@ class RandomFeatureHead(PosteriorHead):
         factor_LL = self._factor()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         with _float32(phi_BL):
-            return LogitPosterior(logits_B[None], logit_variance(factor_LL, phi_BL)[None])
+            return LogitPosterior(logits_B[None], laplace.logit_variance(factor_LL, phi_BL)[None])
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
@@ -203,7 +199,7 @@ class RandomFeatureHead(PosteriorHead):
     def _phi(self, hidden_BD: Tensor) -> Tensor:
         if self.config.features == "linear":
             return hidden_BD / math.sqrt(self.num_features)
-        return random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
+        return laplace.random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
 
     def _hidden(self, features_BD: Tensor) -> Tensor:
         hidden_BD = self.dense(features_BD.float())
@@ -286,10 +282,8 @@ def _dense(width: int, bound: float | None) -> nn.Linear:
 
 def _sum(observations: Sequence[dict[str, Tensor]], name: str) -> Tensor:
     """Return the sum over processes, float64."""
-    total = observations[0][name].double()
-    for one in observations[1:]:
-        total = total + one[name].to(total)
-    return total
+    first = observations[0][name].double()
+    return sum((one[name].to(first) for one in observations[1:]), start=first)
 
 
 def _float32(features: Tensor) -> torch.autocast:

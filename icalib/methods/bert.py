@@ -3,7 +3,7 @@
 from icalib.methods import papers
 from icalib.methods.composition import Method
 
-presets = {"paper-icast": papers.icast_baseline(), "paper-gpf": papers.gpf(), "paper-pg": papers.pg()}
+presets = {"paper-icast": papers.ICAST_BASELINE, "paper-gpf": papers.GPF, "paper-pg": papers.PG}
 
 
 def method() -> Method:

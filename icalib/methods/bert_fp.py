@@ -9,7 +9,7 @@ from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 from icalib.training.settings import TrainingSettings
 
 presets = {
-    "paper-icast": papers.bert_fp(),
+    "paper-icast": papers.BERT_FP,
     "light": {
         "post_training.max_windows": 8000,
         "post_training.max_length": 128,

@@ -5,7 +5,7 @@ from icalib.methods.composition import Method
 from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import PseudoPositives
 
-presets = {"paper-icast": papers.big()}
+presets = {"paper-icast": papers.BIG}
 
 
 def method() -> Method:

@@ -16,7 +16,7 @@ _PLAIN_AND_DROPOUT = {
 }
 _INDEPENDENT = {"regime.members": Sourced("independent", "§4.3"), "regime.num_members": Sourced(5, "§4.3")}
 
-presets = {"paper-gpf": papers.gpf() | _PLAIN_AND_DROPOUT, "paper-pg": papers.pg() | _INDEPENDENT}
+presets = {"paper-gpf": papers.GPF | _PLAIN_AND_DROPOUT, "paper-pg": papers.PG | _INDEPENDENT}
 
 
 def method() -> Method:

@@ -4,7 +4,7 @@ from icalib.losses.focal import FocalLoss
 from icalib.methods import papers
 from icalib.methods.composition import Method
 
-presets = {"paper-gpf": papers.gpf() | papers.focal_loss()}
+presets = {"paper-gpf": papers.GPF | papers.FOCAL_LOSS}
 
 
 def method() -> Method:

@@ -8,7 +8,7 @@ from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
-presets = {"paper-gpf": papers.gpf() | papers.gp_by_random_features() | papers.focal_loss()}
+presets = {"paper-gpf": papers.GPF | papers.RANDOM_FEATURES | papers.FOCAL_LOSS}
 
 
 def method() -> Method:

@@ -7,7 +7,7 @@ from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import GreyHinge
 from icalib.training.settings import TrainingSettings
 
-presets = {"paper-icast": papers.gray()}
+presets = {"paper-icast": papers.GRAY}
 
 
 def method() -> Method:

@@ -9,7 +9,7 @@ from icalib.training.post_training.utterance_order import UtteranceOrder
 from icalib.training.settings import TrainingSettings
 
 presets = {
-    "paper-icast": papers.grn(),
+    "paper-icast": papers.GRN,
     "light": {
         "post_training.max_windows": 3000,
         "post_training.training.epochs": 1,

@@ -9,7 +9,7 @@ from icalib.training.pretraining.settings import Pretraining
 from icalib.training.settings import TrainingSettings
 
 presets = {
-    "paper-icast": papers.iart(),
+    "paper-icast": papers.IART,
     "light": {
         "encoder.max_words": 50,
         "encoder.budget.max_context_tokens": 305,

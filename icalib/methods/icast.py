@@ -5,7 +5,7 @@ from icalib.methods.composition import Method
 from icalib.regimes.self_training import SelfTraining
 from icalib.uncertainty.estimator import MCDropout
 
-presets = {"paper-icast": papers.icast()}
+presets = {"paper-icast": papers.ICAST}
 
 
 def method() -> Method:

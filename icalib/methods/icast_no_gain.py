@@ -6,7 +6,7 @@ from icalib.methods.composition import Method
 from icalib.scoring.gain import ALWAYS_INTENTS
 
 presets = {
-    "paper-icast": papers.icast()
+    "paper-icast": papers.ICAST
     | {"regime.rule.gain_threshold": papers.ours(ALWAYS_INTENTS, "no switch for it in the code")}
 }
 

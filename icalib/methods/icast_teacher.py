@@ -5,7 +5,7 @@ from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.uncertainty.estimator import MCDropout
 
-presets = {"paper-icast": papers.icast_teacher()}
+presets = {"paper-icast": papers.ICAST_TEACHER}
 
 
 def method() -> Method:

@@ -7,7 +7,7 @@ from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 
-presets = {"paper-icast": papers.jm()}
+presets = {"paper-icast": papers.JM}
 
 
 def method() -> Method:

@@ -5,8 +5,8 @@ from icalib.methods.composition import Method
 from icalib.uncertainty.estimator import MCDropout
 
 presets = {
-    "paper-gpf": papers.gpf() | papers.passes_of_dropout("§3.1"),
-    "paper-pg": papers.pg() | papers.passes_of_dropout("§4.3"),
+    "paper-gpf": papers.GPF | papers.passes_of_dropout("§3.1"),
+    "paper-pg": papers.PG | papers.passes_of_dropout("§4.3"),
 }
 
 

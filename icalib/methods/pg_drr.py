@@ -9,7 +9,7 @@ from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
-presets = {"paper-pg": papers.pg() | papers.polya_gamma()}
+presets = {"paper-pg": papers.PG | papers.POLYA_GAMMA}
 
 
 def method() -> Method:

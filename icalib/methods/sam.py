@@ -6,7 +6,7 @@ from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 
-presets = {"paper-icast": papers.sam()}
+presets = {"paper-icast": papers.SAM}
 
 
 def method() -> Method:

@@ -8,8 +8,8 @@ from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior
 
 presets = {
-    "paper-gpf": papers.gpf() | papers.gp_by_random_features(),
-    "paper-pg": papers.pg() | papers.sngp_of_pg(),
+    "paper-gpf": papers.GPF | papers.RANDOM_FEATURES,
+    "paper-pg": papers.PG | papers.SNGP_OF_PG,
     "released": {
         "head.num_features": 2048,
         "head.ridge": 2 / 2048,

@@ -109,7 +109,7 @@ def pool_cosines(
     first_N, second_N = (np.array([number[pair[side]] for pair in keys], np.int64) for side in (0, 1))
     passes: list[Floats] = []
     with autocast(device, resolve_precision(precision, device)):
-        for seed in dropout_seeds if dropout_seeds is not None else (None,):
+        for seed in (None,) if dropout_seeds is None else dropout_seeds:
             vectors = text_vectors(encoder, layout, list(texts.values()), device, dropout_seed=seed).astype(np.float64)
             passes.append(np.einsum("nd,nd->n", vectors[first_N], vectors[second_N]))
     return np.stack(passes)

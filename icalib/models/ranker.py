@@ -19,15 +19,8 @@ from icalib.data.encoding import Intents, Layout, TokenPool
 from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
-from icalib.models.checkpoint import (
-    POSTERIOR,
-    RECOMPUTE,
-    RankerConfig,
-    load_ranker_config,
-    read_posterior,
-    read_weights,
-    save_ranker,
-)
+from icalib.models import checkpoint
+from icalib.models.checkpoint import RankerConfig, load_ranker_config, read_weights
 from icalib.models.dual_encoder import PREFIX, bi_encoder_weights, layout_of
 from icalib.models.model import Model
 from icalib.models.precision import Precision, round_linear_layers
@@ -77,12 +70,11 @@ class Ranker(Model):
             self.answer_head.start_at_mean()
         reads_intents = config.intents and config.encoder.has_backbone
         self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
-        self.masked_word_head = (
-            MaskedWordHead(self.encoder.state_width, self.encoder.vocabulary) if masked_words else None
-        )
-        self.task_heads = nn.ModuleDict(
-            {name: _small_linear(self.encoder.width, classes) for name, classes in (task_heads or {}).items()}
-        )
+        self.masked_word_head: MaskedWordHead | None = None
+        if masked_words:
+            self.masked_word_head = MaskedWordHead(self.encoder.state_width, self.encoder.vocabulary)
+        heads = {name: _small_linear(self.encoder.width, classes) for name, classes in (task_heads or {}).items()}
+        self.task_heads = nn.ModuleDict(heads)
 
     def forward(
         self, task: Literal["answer", "represent", "intent", "classify"], batch: Batch, **inputs: Any
@@ -138,7 +130,7 @@ class Ranker(Model):
         """Write a checkpoint for `load_ranker`; of a post-trained ranker the encoder alone, for `start_weights`."""
         if len(self.task_heads):
             state = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
-        save_ranker(folder, self.config, state)
+        checkpoint.save_ranker(folder, self.config, state)
 
     @property
     def posterior_head(self) -> PosteriorHead | None:
@@ -234,11 +226,12 @@ def load_ranker(folder: Path) -> Ranker:
     try:
         ranker.load_state_dict(read_weights(folder))
     except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
         raise RunFolderError(
-            f"the weights in {folder} don't fit its ranker.json ({str(error).splitlines()[-1].strip()}). {RECOMPUTE}"
+            f"the weights in {folder} don't fit its ranker.json ({reason}). {checkpoint.RECOMPUTE}"
         ) from error
-    if ranker.posterior_head is not None and (folder / POSTERIOR).is_file():
-        ranker.posterior_head.load_posterior_state(read_posterior(folder))
+    if ranker.posterior_head is not None and (folder / checkpoint.POSTERIOR).is_file():
+        ranker.posterior_head.load_posterior_state(checkpoint.read_posterior(folder))
     return ranker
 
 

@@ -32,12 +32,7 @@ from icalib.training.pairs import AnswerCurriculum, JointAnswerCurriculum
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import (
-    PlainValidation,
-    PredictiveValidation,
-    ValidationWithIntents,
-    validation_rows,
-)
+from icalib.training.validation import PlainValidation, PredictiveValidation, ValidationWithIntents, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
@@ -45,6 +40,7 @@ class TrainJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 14  # corrects other parts
+    reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig
     loss: SerializeAsAny[AbstractLoss.Config]
@@ -72,16 +68,6 @@ class TrainJob(TrainingJob):
     generated: Artifact | None = None
     """Token file of the generated texts."""
     seed: int
-
-    @property
-    @override
-    def loop(self) -> tuple[TrainingSettings, int]:
-        return self.training, self.seed
-
-    @property
-    @override
-    def reports_epochs(self) -> bool:
-        return True
 
     @property
     @override

@@ -35,8 +35,7 @@ class Conditioning:
 
     def complete(self, ranker: Ranker, rank: int = 0, world_size: int = 1) -> None:
         """Compute the whole posterior in this process; several workers share the forward passes."""
-        shared = world_size > 1 and dist.is_initialized() and ranker.config.head.pairs_for_posterior is None
-        if shared:
+        if world_size > 1 and dist.is_initialized() and ranker.config.head.pairs_for_posterior is None:
             observed: list[Any] = [None] * world_size
             dist.all_gather_object(observed, self._observed(ranker, rank, world_size))
         else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import relu, softplus
 from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
@@ -37,18 +38,16 @@ class AbstractContrast(Component):
         weight: float = Field(default=1.0, ge=0)
         """Weight of the term, added to the loss of the pair; 0 disables it."""
 
-        @property
-        def wanted(self) -> Wanted:
-            """Which texts must be generated."""
-            raise NotImplementedError
+        wanted: ClassVar[Wanted]
+        """Which texts must be generated."""
 
         @property
         def num_answers(self) -> int:
             """Number of answers to generate for each context."""
             return 1
 
-    def __init__(self, config: Config) -> None:
-        self.weight = config.weight
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     def inputs(
         self, example: Example, tokens: TokenPool, generated: GeneratedPool, layout: Layout
@@ -61,20 +60,15 @@ class AbstractContrast(Component):
         raise NotImplementedError
 
 
-def _hinge(better: Tensor, worse: Tensor, margin: float) -> Tensor:
-    """Compute [μ − s(better) + s(worse)]₊."""
-    return nn.functional.relu(margin - better + worse)
-
-
 def grey_hinge(
     right_B: Tensor, grey_BK: Tensor, exists_BK: Tensor, wrong_B: Tensor, *, margin: float, wide_margin: float
 ) -> Tensor:
     """Compute [μ₁ − s(r) + s(g)]₊ + [μ₁ − s(g) + s(n)]₊ + [μ₂ − s(r) + s(n)]₊, averaged over the grey answers g that
     exist; `margin` is μ₁, `wide_margin` μ₂.
     """
-    terms_BK = _hinge(right_B[:, None], grey_BK, margin) + _hinge(grey_BK, wrong_B[:, None], margin)
+    terms_BK = relu(margin - right_B[:, None] + grey_BK) + relu(margin - grey_BK + wrong_B[:, None])
     mean_B = (terms_BK * exists_BK).sum(1) / exists_BK.sum(1).clamp(min=1)
-    return mean_B + _hinge(right_B, wrong_B, wide_margin)
+    return mean_B + relu(wide_margin - right_B + wrong_B)
 
 
 @final
@@ -87,6 +81,8 @@ class GreyHinge(AbstractContrast):
 
     class Config(AbstractContrast.Config):
         """Settings of the grey hinge."""
+
+        wanted: ClassVar[Wanted] = "grey_answers"
 
         num_grey: int = Field(default=2, ge=1)
         """Number of grey answers per context."""
@@ -108,17 +104,8 @@ class GreyHinge(AbstractContrast):
 
         @property
         @override
-        def wanted(self) -> Wanted:
-            return "grey_answers"
-
-        @property
-        @override
         def num_answers(self) -> int:
             return self.num_grey
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.config = config
 
     @override
     def inputs(
@@ -157,19 +144,12 @@ class PseudoPositives(AbstractContrast):
     class Config(AbstractContrast.Config):
         """Settings of the contrast with pseudo-positives."""
 
+        wanted: ClassVar[Wanted] = "pseudo_positives"
+
         weight: float = Field(default=1.0, ge=0)
         """η, the weight of the contrast; 0 disables it."""
         temperature: float = Field(default=1.0, gt=0)
         """τ, the temperature."""
-
-        @property
-        @override
-        def wanted(self) -> Wanted:
-            return "pseudo_positives"
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.config = config
 
     @override
     def inputs(
@@ -190,7 +170,7 @@ class PseudoPositives(AbstractContrast):
     def __call__(self, logits_B: Tensor, others: ContrastLogits) -> Tensor:
         """Compute the two terms of each wrong pair as log(1 + e^{(s − ŝ)/τ}), which is the quotient simplified."""
         gap_BK = (logits_B[:, None] - others.logits_BK) / self.config.temperature
-        return (nn.functional.softplus(gap_BK) * others.exists_BK).sum(1)
+        return (softplus(gap_BK) * others.exists_BK).sum(1)
 
 
 @dataclass(kw_only=True)
@@ -212,9 +192,8 @@ class AugmentedCurriculum(AnswerCurriculum):
         encoded, indices = self._with_contrast_inputs(examples)
         labels = to_device(torch.tensor([float(e.labels.labels[e.position]) for e in examples]), device)
         loss = _PairsAndContrast(self.loss, self.contrast, to_device(torch.from_numpy(indices), device))
-        return "answer_contrast", forward(
-            "answer", make_batch(encoded, self.layout, device), labels_B=labels, loss=loss
-        ).sum()
+        batch = make_batch(encoded, self.layout, device)
+        return "answer_contrast", forward("answer", batch, labels_B=labels, loss=loss).sum()
 
     def _with_contrast_inputs(self, examples: Sequence[Example]) -> tuple[list[Encoded], Any]:
         """Return the inputs of B pairs and then of contrasts, and the indices [B, K] of the latter (−1 for none)."""
@@ -223,11 +202,11 @@ class AugmentedCurriculum(AnswerCurriculum):
         for example in examples:
             tokens = self.store.pool(example.labels.row)
             encoded.append(encode(example, tokens, self.layout))
-            if not self.generated.has(example.labels.row):
-                contrast.append([])
-                continue
-            generated = self.generated.pool(example.labels.row)
-            contrast.append(self.contrast.inputs(example, tokens, generated, self.layout))
+            inputs: list[Encoded | None] = []
+            if self.generated.has(example.labels.row):
+                generated = self.generated.pool(example.labels.row)
+                inputs = self.contrast.inputs(example, tokens, generated, self.layout)
+            contrast.append(inputs)
         indices = np.full((len(encoded), max(1, *map(len, contrast)) if contrast else 1), -1)
         for row, inputs in enumerate(contrast):
             for column, ids in enumerate(inputs):
@@ -248,4 +227,4 @@ class _PairsAndContrast:
     def __call__(self, logits: Tensor, labels_B: Tensor) -> Tensor:
         logits_B = logits[: len(labels_B)]
         others = ContrastLogits(logits[self.indices_BK.clamp(min=0)], self.indices_BK >= 0)
-        return self.loss(logits_B, labels_B) + self.contrast.weight * self.contrast(logits_B, others)
+        return self.loss(logits_B, labels_B) + self.contrast.config.weight * self.contrast(logits_B, others)

@@ -43,26 +43,15 @@ class DistilJob(TrainingJob):
     """Checkpoint with the initial weights of the encoder; None starts from the backbone."""
     seed: int
 
-    @property
-    @override
-    def loop(self) -> tuple[TrainingSettings, int]:
-        return self.training, self.seed
-
     @override
     def build(self, device: torch.device) -> Training:
         ranker = Ranker(self.ranker)
         if self.start is not None:
             start_weights(ranker, self.start.path)
         store, held_out = TokenStore(self.train_tokens.path), TokenStore(self.validation_tokens.path)
-        curriculum = AnswerCurriculum(
-            distilled_labels(self.targets.path, store),
-            store,
-            ranker.layout,
-            BinaryCrossEntropy.Config().build(),
-            self.training.model_copy(update={"train_negatives": None}),
-            num_intents=0,
-            seed=self.seed,
-        )
+        pools, loss = distilled_labels(self.targets.path, store), BinaryCrossEntropy.Config().build()
+        settings = self.training.model_copy(update={"train_negatives": None})
+        curriculum = AnswerCurriculum(pools, store, ranker.layout, loss, settings, num_intents=0, seed=self.seed)
         rows = validation_rows(held_out, self.selection)
         return Training(ranker, curriculum, PlainValidation(held_out, rows, self.training, device))
 

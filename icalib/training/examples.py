@@ -28,19 +28,18 @@ class PairLabels:
     intents: Intents = ()
     learn_intents: bool = False
 
+    def at(self, positions: npt.NDArray[np.int64]) -> PairLabels:
+        """Return the labels of the candidates at some positions, in their order."""
+        candidates, labels, view = self.candidates[positions], self.labels[positions], self.intent_view[positions]
+        return replace(self, candidates=candidates, labels=labels, intent_view=view)
+
 
 def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
     """Return the gold labels of a labelled pool, all 0 without a right candidate; `with_intents` its intents, too."""
-    candidates = np.arange(len(pool.candidates))
+    candidates, labels = np.arange(len(pool.candidates)), pool.is_right().astype(np.int64)
     has_intents = with_intents and any(len(names) for names in pool.intents)
-    return PairLabels(
-        row=pool.row,
-        candidates=candidates,
-        labels=pool.is_right().astype(np.int64),
-        intent_view=np.full(len(candidates), has_intents),
-        intents=pool.intents,
-        learn_intents=has_intents,
-    )
+    intent_view = np.full(len(candidates), has_intents)
+    return PairLabels(pool.row, candidates, labels, intent_view, pool.intents, has_intents)
 
 
 class Example(NamedTuple):
@@ -60,15 +59,13 @@ def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.rando
     """Keep all positives of a pool and draw at most `num_negatives` negatives for each; without positives, keep as many
     candidates as with one.
     """
-    negatives = np.flatnonzero(pool.labels == 0)
-    positives = np.flatnonzero(pool.labels == 1)
+    negatives, positives = (np.flatnonzero(pool.labels == label) for label in (0, 1))
     if num_negatives is None:
         return pool
     num_kept = num_negatives * len(positives) if len(positives) else num_negatives + 1
     if len(negatives) <= num_kept:
         return pool
-    kept = np.sort(np.concatenate([positives, rng.choice(negatives, num_kept, replace=False)]))
-    return replace(pool, candidates=pool.candidates[kept], labels=pool.labels[kept], intent_view=pool.intent_view[kept])
+    return pool.at(np.sort(np.concatenate([positives, rng.choice(negatives, num_kept, replace=False)])))
 
 
 def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -44,10 +44,14 @@ class Training:
 class TrainingJob(Job):
     """Base of training jobs, with everything that a worker needs."""
 
+    reports_epochs: ClassVar[bool] = False
+    """Whether validation metrics measure the run's quality, so that a pruner may end it after an epoch."""
+
     @property
     def loop(self) -> tuple[TrainingSettings, int]:
-        """Optimiser and schedule, and the seed of all random draws."""
-        raise NotImplementedError
+        """Optimiser and schedule, and the seed of all random draws; by default the fields of these names."""
+        fields: Any = self
+        return fields.training, fields.seed
 
     @property
     def loop_settings(self) -> TrainingSettings:
@@ -58,11 +62,6 @@ class TrainingJob(Job):
     def loop_seed(self) -> int:
         """The seed of all random draws."""
         return self.loop[1]
-
-    @property
-    def reports_epochs(self) -> bool:
-        """Whether validation metrics measure the run's quality, so that a pruner may end it after an epoch."""
-        return False
 
     @property
     def has_posterior(self) -> bool:
@@ -98,15 +97,9 @@ def run_training(
         engine = make_engine(training.model, job.loop_settings)
         observer = make_observer(training.model)
         state = train(
-            training.model,
-            engine,
-            training.curriculum,
-            job.loop_settings,
-            observer,
-            seed=job.loop_seed,
-            validation=training.validation,
-            start_ranks=training.start_ranks,
-        )
+            training.model, engine, training.curriculum, job.loop_settings, observer,
+            seed=job.loop_seed, validation=training.validation, start_ranks=training.start_ranks,
+        )  # fmt: skip
     num_jitters = _add_posterior(job, folder, training, engine) if job.has_posterior else 0
     if engine.rank == 0:
         write_json(folder / "curve.json", state.log)

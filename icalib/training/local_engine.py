@@ -33,11 +33,7 @@ class LocalEngine:
     world_size = 1
 
     def __init__(
-        self,
-        model: Model,
-        settings: TrainingSettings,
-        device: torch.device | None = None,
-        folder: Path | None = None,
+        self, model: Model, settings: TrainingSettings, device: torch.device | None = None, folder: Path | None = None
     ) -> None:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device)

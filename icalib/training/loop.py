@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -207,16 +207,12 @@ def _update(
     size [], which is not read from the device.
     """
     parts = engine.world_size * settings.gradient_accumulation
-    part_seeds = [
-        child_seed(seed, "update", step, number, engine.rank) for number in range(settings.gradient_accumulation)
-    ]
-    rows = [
-        range(number * engine.world_size + engine.rank, len(batch), parts)
-        for number in range(settings.gradient_accumulation)
-    ]
-    joint = (
-        _JointLoss(curriculum, engine, batch, rows, part_seeds) if parts > 1 and _is_joint(curriculum, batch) else None
-    )
+    numbers = range(settings.gradient_accumulation)
+    part_seeds = [child_seed(seed, "update", step, number, engine.rank) for number in numbers]
+    rows = [range(number * engine.world_size + engine.rank, len(batch), parts) for number in numbers]
+    joint = None
+    if parts > 1 and isinstance(curriculum, JointCurriculum) and curriculum.is_joint(batch):
+        joint = _JointLoss(curriculum, engine, batch, rows, part_seeds)
     task, summed = "", torch.zeros((), dtype=torch.float64, device=engine.device)
     for part_seed, part in zip(part_seeds, rows, strict=True):
         torch.manual_seed(part_seed)
@@ -234,10 +230,6 @@ def _update(
     if joint is not None:
         summed = joint.loss / engine.world_size
     return task, summed * engine.world_size / len(batch)
-
-
-def _is_joint(curriculum: Curriculum, batch: Sequence[Any]) -> TypeGuard[JointCurriculum]:
-    return isinstance(curriculum, JointCurriculum) and curriculum.is_joint(batch)
 
 
 class _JointLoss:
@@ -320,10 +312,10 @@ def _validate(
     value = float(state.epoch)  # without a selection metric, the last epoch counts as the best
     if validation is not None:
         model.eval()
-        if settings.zero_stage == 3:  # forward passes gather weights, so all workers must run the same passes
-            metrics = validation.metrics([validation(model, 0, 1)])
-        else:
-            metrics = validation.metrics(engine.gather(validation(model, engine.rank, engine.world_size)))
+        # ZeRO 3 gathers weights in forward passes, so all workers must run the same ones.
+        whole = settings.zero_stage == 3
+        found = validation(model, 0, 1) if whole else validation(model, engine.rank, engine.world_size)
+        metrics = validation.metrics([found] if whole else engine.gather(found))
         model.train()
         state.log += [_point(state, "validation", tag, measured) for tag, measured in metrics.items()]
         metric = find_metric(settings.selection_metric)

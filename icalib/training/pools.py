@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
+from icalib.data.encoding import Ids, Layout, TokenStore
 from icalib.encoders.transfer import to_device
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.ranker import make_batch
@@ -46,7 +46,8 @@ class PoolCurriculum:
         """Return all batches of an epoch."""
         settings = self.settings
         rng = np.random.default_rng(child_seed(self.seed, "epoch", epoch))
-        drawn = [_shuffled(sampled_negatives(pool, settings.train_negatives, rng), rng) for pool in self.pools]
+        sampled = (sampled_negatives(pool, settings.train_negatives, rng) for pool in self.pools)
+        drawn = [pool.at(rng.permutation(len(pool.candidates))) for pool in sampled]
         lengths = [self.layout.input_lengths(*self._texts(pool)) for pool in drawn]
         # Counting every pool as the largest one ensures that no combination of pools exceeds `max_tokens_per_batch`.
         max_inputs = max(map(len, lengths), default=0)
@@ -57,28 +58,15 @@ class PoolCurriculum:
         self, forward: Callable[..., Any], examples: Sequence[PoolExample], device: torch.device
     ) -> tuple[str, Tensor]:
         """Return the summed loss of pools."""
-        inputs = [encoded for example in examples for encoded in self._inputs(example.labels)]
+        inputs = [encoded for example in examples for encoded in self.layout.inputs(*self._texts(example.labels))]
         labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
         sizes = [len(example.labels.labels) for example in examples]
         with_none = any(not pool.labels.any() for pool in self.pools)
-        loss = self.loss.of_pools(sizes, with_none=True) if with_none else self.loss.of_pools(sizes)
+        loss = self.loss.of_pools(sizes, with_none=with_none)
         batch = make_batch(inputs, self.layout, device)
         losses_P = forward("answer", batch, labels_B=to_device(torch.from_numpy(labels), device), loss=loss)
         return "answer_plain", losses_P.sum()
 
-    def _inputs(self, labels: PairLabels) -> list[Encoded]:
-        return self.layout.inputs(*self._texts(labels))
-
     def _texts(self, labels: PairLabels) -> tuple[list[Ids], None, list[Ids]]:
         tokens = self.store.pool(labels.row)
         return tokens.context, None, [tokens.candidates[int(index)] for index in labels.candidates]
-
-
-def _shuffled(labels: PairLabels, rng: np.random.Generator) -> PairLabels:
-    order = rng.permutation(len(labels.candidates))
-    return replace(
-        labels,
-        candidates=labels.candidates[order],
-        labels=labels.labels[order],
-        intent_view=labels.intent_view[order],
-    )

@@ -27,26 +27,17 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
         intents = _shard_intents(path)
         ids = np.asarray(table["pool_id"].to_pylist(), dtype=object)
         bounds = [*np.flatnonzero(np.append([True], ids[1:] != ids[:-1])), len(ids)] if len(ids) else []
-        candidates, labels = table["candidate"].to_numpy(), table["label"].to_numpy()
+        candidates, labels = (table[name].to_numpy().astype(np.int64) for name in ("candidate", "label"))
         intent_view = np.asarray(table["view"].to_pylist(), dtype=object) == "intent"
         for start, end in pairwise(bounds):
-            row = by_id[str(ids[start])]
-            pools.append(
-                PairLabels(
-                    row=row,
-                    candidates=candidates[start:end].astype(np.int64),
-                    labels=labels[start:end].astype(np.int64),
-                    intent_view=intent_view[start:end],
-                    intents=intents.get(row, ()),
-                    learn_intents=bool(intent_view[start:end].any()),
-                )
-            )
+            row, pairs = by_id[str(ids[start])], slice(start, end)
+            given = (row, candidates[pairs], labels[pairs], intent_view[pairs], intents.get(row, ()))
+            pools.append(PairLabels(*given, learn_intents=bool(intent_view[pairs].any())))
     return pools
 
 
 def _shard_intents(path: Path) -> dict[int, Any]:
-    intents = _intents_path(path)
-    if not intents.is_file():
+    if not (intents := _intents_path(path)).is_file():
         return {}
     table = read_parquet(intents)
     return dict(zip(table["row"].to_pylist(), table["intents"].to_pylist(), strict=True))

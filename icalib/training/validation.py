@@ -142,15 +142,9 @@ class PredictiveValidation(_AnswerValidation):
         """Return number and scores of every world-size-th shard."""
         if self.prepare is not None:
             self.prepare(ranker, rank, world_size)
-        context = ScoringContext(
-            ranker=ranker,
-            layout=ranker.layout,
-            estimator=self.estimator.build(),
-            device=self.device,
-            precision=self.settings.precision,
-            max_tokens=self.settings.max_tokens_per_batch,
-            intent_choice=(self.rule or GainRule()).intents,
-        )
+        estimator, choice = self.estimator.build(), (self.rule or GainRule()).intents
+        precision, max_tokens = self.settings.precision, self.settings.max_tokens_per_batch
+        context = ScoringContext(ranker, ranker.layout, estimator, self.device, precision, max_tokens, choice)
         return [(number, self._score(context, number)) for number in range(rank, len(self._shards), world_size)]
 
     def _score(self, context: ScoringContext, number: int) -> Shard:

@@ -21,7 +21,7 @@ from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
 from icalib.encoders.forward_batches import forward_batches
-from icalib.encoders.iart import IART, intent_classifier
+from icalib.encoders.iart import IART
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
@@ -109,9 +109,8 @@ class IntentLearner(Model):
         vocabulary = int(load_config(encoder.backbone).vocab_size)
         words = nn.Embedding(vocabulary, encoder.embedding_size)
         nn.init.normal_(words.weight, std=0.1)
-        self.encoder = nn.ModuleDict(
-            {"embedding": words, "intent_classifier": intent_classifier(encoder, vocabulary, num_intents)}
-        )
+        classifier = encoder.untrained_classifier(vocabulary, num_intents)
+        self.encoder = nn.ModuleDict({"embedding": words, "intent_classifier": classifier})
         words.requires_grad_(False)
         self._copy_word_vectors()
 
@@ -121,9 +120,8 @@ class IntentLearner(Model):
         self._copy_word_vectors()
 
     def _copy_word_vectors(self) -> None:
-        words: Any = self.encoder["embedding"]
         classifier: Any = self.encoder["intent_classifier"]
-        classifier.embedding.load_state_dict(words.state_dict())
+        classifier.embedding.load_state_dict(self.encoder["embedding"].state_dict())
 
     def forward(self, texts: Texts) -> Tensor:
         """Compute the logits [N, K] of the intents."""
@@ -173,8 +171,8 @@ class IntentValidation:
                 logits_NK, gold_NK = model(inputs).double(), inputs.intents_NK.bool()
                 losses = binary_cross_entropy_with_logits(logits_NK, inputs.intents_NK.double(), reduction="sum")
                 predicted_NK = logits_NK > 0
-                counts = [(predicted_NK & gold_NK).sum(), predicted_NK.sum(), gold_NK.sum()]
-                sums += [float(losses), gold_NK.numel(), *(float(count) for count in counts)]
+                counts = (float(chosen.sum()) for chosen in (predicted_NK & gold_NK, predicted_NK, gold_NK))
+                sums += [float(losses), gold_NK.numel(), *counts]
         return sums
 
     def metrics(self, results: Sequence[npt.NDArray[np.float64]]) -> dict[str, float]:

@@ -159,11 +159,8 @@ class SkipGramCurriculum:
             for centre, neighbour in ((left, right), (right, left)):
                 near = together & (window[centre] >= distance)
                 found.append((words[centre][near], words[neighbour][near]))
-        empty = np.zeros(0, np.int64)
-        return (
-            np.concatenate([empty, *(words for words, _ in found)]),
-            np.concatenate([empty, *(neighbours for _, neighbours in found)]),
-        )
+        found.append((np.zeros(0, np.int64), np.zeros(0, np.int64)))  # if there are none
+        return np.concatenate([words for words, _ in found]), np.concatenate([near for _, near in found])
 
 
 def training_texts(store: TokenStore, rows: Sequence[int] | npt.NDArray[np.int64]) -> list[Ids]:

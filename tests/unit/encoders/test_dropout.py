@@ -10,7 +10,7 @@ from scipy.stats import binom, ks_2samp
 from torch import Tensor, nn
 
 from icalib.encoders.attention import _Attention, attention  # pyright: ignore[reportPrivateUsage]
-from icalib.encoders.dropout import cheap_dropout
+from icalib.encoders.dropout import Dropout
 from icalib.models.ranker import make_batch
 
 NUM = 400_003  # no multiple of four: draws are shared by four elements
@@ -20,7 +20,7 @@ NUM = 400_003  # no multiple of four: draws are shared by four elements
 def test_elements_are_dropped_at_the_rate_and_the_others_scaled(p: float) -> None:
     torch.manual_seed(0)
     ones = torch.ones(NUM, requires_grad=True)
-    dropped = cheap_dropout(ones, p, True)
+    dropped = Dropout(p)(ones)
     kept = dropped != 0
     assert kept.double().mean().item() == pytest.approx(1 - p, abs=5 * np.sqrt(p * (1 - p) / NUM))
     torch.testing.assert_close(dropped[kept], torch.full_like(dropped[kept], 1 / (1 - p)), rtol=2e-4, atol=0)
@@ -32,7 +32,7 @@ def test_elements_are_dropped_at_the_rate_and_the_others_scaled(p: float) -> Non
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_elements_are_dropped_independently_of_their_neighbours(p: float) -> None:
     torch.manual_seed(1)
-    kept = (cheap_dropout(torch.ones(NUM), p, True) != 0).double().numpy()
+    kept = (Dropout(p)(torch.ones(NUM)) != 0).double().numpy()
     centred = (kept - kept.mean()) / kept.std()
     for lag in (1, 2, 3, 4, 5, 8, 64):
         assert abs((centred[:-lag] * centred[lag:]).mean()) < 5 / np.sqrt(NUM)
@@ -45,12 +45,12 @@ def test_masks_depend_on_torchs_generator_alone_and_nothing_else_changes() -> No
     masked = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
-        masked.append(cheap_dropout(x, 0.3, True))
+        masked.append(Dropout(0.3)(x))
     assert torch.equal(masked[0], masked[1])
     assert not torch.equal(masked[0], masked[2])
     assert (masked[0].shape, masked[0].dtype) == (x.shape, x.dtype)
-    assert cheap_dropout(x, 0.5, False) is x
-    assert cheap_dropout(x, 0.0, True) is x
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
 
 
 @pytest.mark.parametrize(("masked", "p"), [(False, 0.0), (True, 0.0), (True, 0.3), (False, 1.0)])

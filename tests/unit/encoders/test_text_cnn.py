@@ -9,7 +9,7 @@ from icalib.encoders.iart import WIDTHS, TextCNN
 @pytest.fixture
 def network() -> TextCNN:
     torch.manual_seed(0)
-    return TextCNN(20, 6, num_filters=4, num_classes=3, dropout=0.5).eval()
+    return TextCNN(20, 6, num_filters=4, num_classes=3).eval()
 
 
 def test_features_are_the_filters_maxima_over_the_words(network: TextCNN) -> None:
