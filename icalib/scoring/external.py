@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -46,18 +47,15 @@ class ExternalScoreJob(ShardedJob):
     def compute_shard(self, index: int, shard: Rows, folder: Path, device: torch.device) -> None:
         pools = list(as_pools(read_rows(self.data.path, self.split, shard)))
         contexts = [[utterance.text for utterance in pool.context] for pool in pools]
-        scores = _ranker(self.model, device).scores(contexts, [pool.candidates for pool in pools])
+        scores = _ranker(self.model, model_digest(self.model), device).scores(
+            contexts, [pool.candidates for pool in pools]
+        )
         with whole_file(self.shard_path(folder, index)) as temporary:
             start = index * self.pools_per_shard
             pq.write_table(untrained_table(pools, np.concatenate(scores), range(start, start + len(pools))), temporary)
 
 
-_loaded: dict[tuple[str, str, str], StockRanker] = {}
-
-
-def _ranker(name: str, device: torch.device) -> StockRanker:
-    key = (name, model_digest(name), str(device))
-    if key not in _loaded:  # one model per process; workers are reused for many shards
-        _loaded.clear()
-        _loaded[key] = StockRanker(name, device)
-    return _loaded[key]
+@lru_cache(maxsize=1)  # workers are reused for many shards
+def _ranker(name: str, digest: str, device: torch.device) -> StockRanker:
+    """Load the model, again if the content of its folder has changed."""
+    return StockRanker(name, device)
