@@ -104,7 +104,7 @@ class Curve:
     @property
     def verdicts(self) -> dict[str, str]:
         """What each method's curve says, for people."""
-        return {one.label: self.curve.verdict(one) for one in self.curve.curves}
+        return self.curve.verdicts
 
     def __repr__(self) -> str:
         from icalib.reports.terminal import print_label_curve

@@ -120,16 +120,16 @@ def part_figure(recalls: Mapping[str, Mapping[str, float]]) -> go.Figure:
 def label_curve_figure(curve: LabelCurve) -> go.Figure:
     """One panel per metric over the number of labels (logarithmic); bars are ± sd over the seeds."""
     figure = make_subplots(rows=1, cols=len(METRICS), subplot_titles=METRICS, horizontal_spacing=0.07)
-    numbers = sorted({point.num_labels for one in curve.curves for point in one.points})
+    numbers = sorted({point.num_labels for points in curve.curves.values() for point in points})
     for column, metric in enumerate(METRICS, 1):
         place = {"row": 1, "col": column, "showlegend": column == 1}
-        for index, one in enumerate(curve.curves):
-            rows = [point.values(curve.split) for point in one.points]
+        for index, (method, points) in enumerate(curve.curves.items()):
+            rows = [point.values(curve.split) for point in points]
             figure.add_scatter(
                 **seeds_line(index, [row.mean(metric) for row in rows], [row.deviation(metric) for row in rows]),
-                x=[point.num_labels for point in one.points],
-                name=one.label,
-                legendgroup=one.label,
+                x=[point.num_labels for point in points],
+                name=method,
+                legendgroup=method,
                 hovertemplate="%{x} labels: %{y:.3f}",
                 **place,
             )

@@ -56,21 +56,12 @@ class CurvePoint:
 
 @final
 @dataclass(frozen=True)
-class MethodCurve:
-    """The points of one method, by rising number of labels."""
-
-    label: str
-    points: tuple[CurvePoint, ...]
-
-
-@final
-@dataclass(frozen=True)
 class LabelCurve:
     """Curves of the methods that learn from labels, and lines of those that don't."""
 
     data: str
     split: str
-    curves: tuple[MethodCurve, ...]  # one per trained method
+    curves: Mapping[str, Sequence[CurvePoint]]  # of each trained method, by rising number of labels
     lines: tuple[RunFolder, ...]  # runs of the untrained methods
 
     @property
@@ -78,9 +69,14 @@ class LabelCurve:
         """What stands above table and page."""
         return f"What labels are worth on {self.data}"
 
-    def verdict(self, curve: MethodCurve) -> str:
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """What each method's curve says."""
+        return {method: self._verdict(method, points) for method, points in self.curves.items()}
+
+    def _verdict(self, method: str, points: Sequence[CurvePoint]) -> str:
         """Return by how much a curve rises, how far it is above rankers without labels, and what is next."""
-        first, last = curve.points[0], curve.points[-1]
+        first, last = points[0], points[-1]
         parts = [f"{last.num_labels} labels"]
         if first is not last:
             parts = [f"from {first.num_labels} to {last.num_labels} labels {_tested(last.minus(first, self.split))}"]
@@ -89,21 +85,21 @@ class LabelCurve:
             best = max(free, key=lambda run: run.result[self.split][TESTED])
             outcome = last.minus(CurvePoint(0, (best,)), self.split)
             parts.append(f"against {best.result['method']}, which needs none, {_tested(outcome)}")
-        if len(curve.points) > 1:  # if the last step's gain per doubling continues
-            before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in curve.points[-2:])
-            doublings = math.log2(last.num_labels / curve.points[-2].num_labels)
+        if len(points) > 1:  # if the last step's gain per doubling continues
+            before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in points[-2:])
+            doublings = math.log2(last.num_labels / points[-2].num_labels)
             worth = (now - before) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
-        return f"{curve.label}: {'; '.join(parts)}."
+        return f"{method}: {'; '.join(parts)}."
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return headings and rows: method, labels, seeds, `METRICS`."""
         rows: list[list[str]] = []
-        for one in self.curves:
-            for point in one.points:
+        for method, points in self.curves.items():
+            for point in points:
                 found = point.values(self.split)
                 spreads = [format_spread(found.mean(metric), found.deviation(metric)) for metric in METRICS]
-                rows.append([one.label, str(point.num_labels), str(len(point.runs)), *spreads])
+                rows.append([method, str(point.num_labels), str(len(point.runs)), *spreads])
         for run in self.lines:
             values = [format_value(run.result[self.split].get(metric)) for metric in METRICS]
             rows.append([str(run.result["method"]), MISSING, "1", *values])
@@ -117,15 +113,12 @@ def _tested(outcome: PairedTest) -> str:
 
 def label_curve(data: str, split: str, runs: Mapping[int | None, Sequence[RunFolder]]) -> LabelCurve:
     """Group finished runs by method; `runs` are by number of labelled pools, None for methods without training."""
-    grouped: dict[str, dict[int, list[RunFolder]]] = {}
+    curves: dict[str, list[CurvePoint]] = {}
     for number in sorted(number for number in runs if number is not None):
-        for folder in runs[number]:
-            grouped.setdefault(str(folder.result["method"]), {}).setdefault(number, []).append(folder)
-    curves = (
-        MethodCurve(method, tuple(CurvePoint(number, tuple(folders)) for number, folders in points.items()))
-        for method, points in grouped.items()
-    )
-    return LabelCurve(data, split, tuple(curves), tuple(runs.get(None, ())))
+        for method in dict.fromkeys(str(folder.result["method"]) for folder in runs[number]):
+            folders = tuple(folder for folder in runs[number] if folder.result["method"] == method)
+            curves.setdefault(method, []).append(CurvePoint(number, folders))
+    return LabelCurve(data, split, curves, tuple(runs.get(None, ())))
 
 
 def write_label_curve(curve: LabelCurve, out: Path, command: str) -> Path:
@@ -141,7 +134,7 @@ def write_label_curve(curve: LabelCurve, out: Path, command: str) -> Path:
         split=curve.split,
         command=command,
         figure_json=figure_json(label_curve_figure(curve)),
-        verdicts=[curve.verdict(one) for one in curve.curves],
+        verdicts=list(curve.verdicts.values()),
         headings=headings,
         rows=rows,
     )

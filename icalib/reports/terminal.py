@@ -123,7 +123,7 @@ def print_parts(runs: Sequence[RunFolder], console: Console) -> None:
 def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None:
     """Print what each curve says, then metrics by method and number of labelled pools."""
     console = console or people_console()
-    print_verdict(Verdict(tuple(curve.verdict(one) for one in curve.curves)), console)
+    print_verdict(Verdict(tuple(curve.verdicts.values())), console)
     headings, rows = curve.table()
     caption = f"{curve.split} pools; ± sd over seeds; untrained methods need no labels"
     console.print(text_table(headings, rows, title=curve.title, caption=caption))

@@ -16,10 +16,10 @@ def test_the_page_has_a_sentence_a_row_a_point_and_the_deviation(tmp_path: Path)
     curve = label_curve("desk", "test", runs)
     page = read_page(write_label_curve(curve, tmp_path / "curve.html", "icalib curve tsst"))
     text = visible(page)
-    (one,) = curve.curves
-    assert one.points[0].minus(one.points[0], "test").p_value == 1
-    assert curve.verdict(one) in text
-    assert all(part in curve.verdict(one) for part in ("from 60 to 240 labels", "against bm25", "the next 100"))
+    point, said = curve.curves["tsst"][0], curve.verdicts["tsst"]
+    assert point.minus(point, "test").p_value == 1
+    assert said in text
+    assert all(part in said for part in ("from 60 to 240 labels", "against bm25", "the next 100"))
     (figure,) = (json.loads(script) for script in page.scripts if script.startswith('{"data"'))
     lines = [trace for trace in figure["data"] if trace["name"] == "tsst"]
     assert [trace["x"] for trace in lines] == [[60, 240]] * 3
@@ -29,4 +29,4 @@ def test_the_page_has_a_sentence_a_row_a_point_and_the_deviation(tmp_path: Path)
 def test_a_curve_of_one_point_says_nothing_of_more_labels(tmp_path: Path) -> None:
     run = write_run(tmp_path, write_pools(tmp_path / "desk"), "tsst", 1)
     curve = label_curve("desk", "test", {60: [run]})
-    assert curve.verdict(curve.curves[0]) == "tsst: 60 labels."
+    assert curve.verdicts == {"tsst": "tsst: 60 labels."}
