@@ -23,28 +23,12 @@ def _sum_prob(scores: PoolScores) -> FloatArray:
     return scores.pool_sum(scores.prob)
 
 
-def _sum_square(scores: PoolScores) -> FloatArray:
-    return scores.pool_sum((scores.prob - scores.label) ** 2)
-
-
-def _sum_nll(scores: PoolScores) -> FloatArray:
-    return scores.pool_sum(log_losses(scores.prob, scores.label))
-
-
 def _hit(scores: PoolScores) -> FloatArray:
     return top_candidate(scores).hit
 
 
 def _has_several_right(scores: PoolScores) -> bool:
     return bool((_num_right(scores) > 1).any())  # elsewhere MRR is MAP, and hit@1 is R@1
-
-
-def _true_positives(scores: PoolScores, threshold: float) -> FloatArray:
-    return scores.pool_sum((scores.prob > threshold) & (scores.label == 1))
-
-
-def _predicted_positives(scores: PoolScores, threshold: float) -> FloatArray:
-    return scores.pool_sum(scores.prob > threshold)
 
 
 def _pair_bins(scores: PoolScores) -> BinSums:
@@ -57,12 +41,13 @@ def _top_bins(scores: PoolScores) -> BinSums:
 
 
 def _decided(samples: PoolSamples) -> Classification:
-    num_right = samples.sum(_num_right)
+    num_right, scores = samples.sum(_num_right), samples.scores
     if samples.evaluation.decision == "argmax":
         return classification(samples.sum(_hit), samples.num_pools, num_right)
-    threshold = samples.evaluation.threshold
+    called = scores.prob > samples.evaluation.threshold
+    called_right = called & (scores.label == 1)
     return classification(
-        samples.sum(_true_positives, threshold), samples.sum(_predicted_positives, threshold), num_right
+        samples.times @ scores.pool_sum(called_right), samples.times @ scores.pool_sum(called), num_right
     )
 
 
@@ -92,6 +77,22 @@ def _calibration_error(
 ) -> Metric:
     """Return a metric of absolute gaps between probabilities and frequencies."""
     return Metric(name, "cal", "minimize", description, function, heading=heading, biased=True, bounds=(0, 1))
+
+
+def _pair_loss(name: str, description: str, losses: Callable[[PoolScores], FloatArray]) -> Metric:
+    """Return a metric that is a mean over pairs."""
+
+    def pool_sum(scores: PoolScores) -> FloatArray:
+        return scores.pool_sum(losses(scores))
+
+    return Metric(
+        name,
+        "cal",
+        "minimize",
+        description,
+        lambda samples: samples.sum(pool_sum) / samples.sum(PoolScores.sizes),
+        per_pool=lambda scores: pool_sum(scores) / scores.sizes(),
+    )
 
 
 BUILTIN: tuple[Metric, ...] = (
@@ -124,21 +125,11 @@ BUILTIN: tuple[Metric, ...] = (
         lambda samples: ece_of(samples.bins(_top_bins)),
         heading="top-1 ECE",
     ),
-    Metric(
-        "NLL",
-        "cal",
-        "minimize",
-        "negative log-likelihood of pairs, nats",
-        lambda samples: samples.sum(_sum_nll) / samples.sum(PoolScores.sizes),
-        per_pool=lambda scores: _sum_nll(scores) / scores.sizes(),
-    ),
-    Metric(
+    _pair_loss("NLL", "negative log-likelihood of pairs, nats", lambda scores: log_losses(scores.prob, scores.label)),
+    _pair_loss(
         "Brier",
-        "cal",
-        "minimize",
         "mean squared error of the probabilities over pairs",
-        lambda samples: samples.sum(_sum_square) / samples.sum(PoolScores.sizes),
-        per_pool=lambda scores: _sum_square(scores) / scores.sizes(),
+        lambda scores: (scores.prob - scores.label) ** 2,
     ),
     Metric(
         "gap",

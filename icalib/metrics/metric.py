@@ -6,10 +6,10 @@ It is computed from samples of scored pools, for its value as for its bootstrap 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.metrics.ranking import top_candidate
 
 Direction = Literal["maximize", "minimize"]
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -31,14 +30,15 @@ class Evaluation:
     scores: PoolScores
     threshold: float = 0.5
     decision: Decision = "threshold"
-    _computed: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], init=False, repr=False)
+    _computed: dict[Callable[..., Any], Any] = field(
+        default_factory=dict[Callable[..., Any], Any], init=False, repr=False
+    )
 
-    def once(self, function: Callable[Concatenate[PoolScores, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return `function(scores, ...)`, computed on the first call only: a bootstrap asks for it in every chunk."""
-        key = function, args, tuple(kwargs.items())
-        if key not in self._computed:
-            self._computed[key] = function(self.scores, *args, **kwargs)
-        return self._computed[key]
+    def once(self, function: Callable[[PoolScores], T]) -> T:
+        """Return `function(scores)`, computed on the first call only: a bootstrap asks for it in every chunk."""
+        if function not in self._computed:
+            self._computed[function] = function(self.scores)
+        return self._computed[function]
 
     def samples(self, drawn: IntArray) -> PoolSamples:
         """Return the samples with the given pools, [R, B] indices."""
@@ -68,17 +68,13 @@ class PoolSamples:
         """Pools of each sample, [R]."""
         return self.times.sum(axis=1)
 
-    def sum(
-        self, per_pool: Callable[Concatenate[PoolScores, P], FloatArray], *args: P.args, **kwargs: P.kwargs
-    ) -> FloatArray:
+    def sum(self, per_pool: Callable[[PoolScores], FloatArray]) -> FloatArray:
         """Return the sums over each sample of the values [B] that a function gives the pools, [R]."""
-        return self.times @ self.evaluation.once(per_pool, *args, **kwargs)
+        return self.times @ self.evaluation.once(per_pool)
 
-    def mean(
-        self, per_pool: Callable[Concatenate[PoolScores, P], FloatArray], *args: P.args, **kwargs: P.kwargs
-    ) -> FloatArray:
+    def mean(self, per_pool: Callable[[PoolScores], FloatArray]) -> FloatArray:
         """Return the means over each sample of such values, [R]; NaN marks pools that don't count."""
-        values = self.evaluation.once(per_pool, *args, **kwargs)
+        values = self.evaluation.once(per_pool)
         defined = ~np.isnan(values)
         if defined.all():
             return self.times @ values / self.num_pools
