@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from icalib.core.errors import SettingError
@@ -209,11 +210,10 @@ class Writer(Model):
 
     def _padded(self, ids: Sequence[Ids], device: torch.device, padding: int) -> tuple[Tensor, Tensor]:
         """Return ids and mask [B, L], padded to the maximum length L."""
-        longest = max(map(len, ids))
-        ids_BL, mask_BL = np.full((len(ids), longest), padding), np.zeros((len(ids), longest), np.int64)
-        for row, tokens in enumerate(ids):
-            ids_BL[row, : len(tokens)], mask_BL[row, : len(tokens)] = tokens, 1
-        return to_device(torch.from_numpy(ids_BL), device), to_device(torch.from_numpy(mask_BL), device)
+        rows = [torch.from_numpy(tokens) for tokens in ids]
+        ids_BL = pad_sequence(rows, batch_first=True, padding_value=padding)
+        mask_BL = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        return to_device(ids_BL, device), to_device(mask_BL, device)
 
     @torch.inference_mode()
     def write(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from icalib.data.encoding import TokenPool
@@ -98,10 +99,9 @@ def _lists(values_SN: Floats) -> pa.Array:
 
 def read_columns(table: pa.Table) -> dict[View, Column]:
     """Return the columns in a table (COLUMN_SCHEMA), whose pairs are in the same order in every view."""
-    views = table["view"].to_pylist()
     found: dict[View, Column] = {}
-    for view in dict.fromkeys(views):
-        of_view = table.filter(pa.array([each == view for each in views]))
+    for view in table["view"].unique().to_pylist():
+        of_view = table.filter(pc.field("view") == view)
         found[view] = Column(*(_array(of_view[name]) for name in ("mean", "var")))
     return found
 

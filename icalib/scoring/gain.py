@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from icalib.calibration.fitted import pair_logit
@@ -155,16 +156,15 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
     Args:
         intents: SHARD_INTENT_SCHEMA of the same pools; None if only the plain view was scored.
     """
-    views = np.asarray(scores["view"].to_pylist(), dtype=object)
-    plain = scores.filter(pa.array(views == "plain"))
+    plain = scores.filter(pc.field("view") == "plain")
     columns = {name: plain[name].to_numpy() for name in plain.column_names if name != "view"}
     num_pairs = plain.num_rows
     gain, gain_halves = np.full(num_pairs, np.nan), np.full((num_pairs, 2), np.nan)
     information_halves = _halves(plain)
     with_intents, has_intents = np.zeros(num_pairs, bool), np.zeros(num_pairs, bool)
     if intents is not None:
-        tilde = scores.filter(pa.array(views == "intent"))
-        pool = _places(intents, columns["row"])
+        tilde = scores.filter(pc.field("view") == "intent")
+        pool = pc.index_in(plain["row"], intents["row"]).to_numpy()
         has_intents = np.array([any(map(len, names)) for names in intents["intents"].to_pylist()], bool)[pool]
         intent_columns = {name: tilde[name].to_numpy() for name in tilde.column_names if name != "view"}
         gain = intent_columns["mutual_information"] - columns["mutual_information"]  # Δ = g̃ − g
@@ -200,13 +200,6 @@ def pool_scores(shards: Iterable[Shard], rule: GainRule) -> PoolScores:
         columns = {"pool_id": chosen.pool_id, "candidate": chosen.candidate, "label": chosen.gold}
         tables.append(pa.table({**columns, "logit": chosen.ranking, "prob": chosen.prob}))
     return PoolScores.from_predictions(pa.concat_tables(tables))
-
-
-def _places(intents: pa.Table, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where the table has each pair's pool."""
-    intent_rows = intents["row"].to_numpy()
-    order = np.argsort(intent_rows, kind="stable")
-    return order[np.searchsorted(intent_rows[order], rows)]
 
 
 def _halves(scores: pa.Table) -> Floats:

@@ -78,19 +78,10 @@ def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]
 
 def untrained_table(pools: Sequence[Pool] | Sequence[TokenPool], logit: Floats, rows: Sequence[int]) -> pa.Table:
     """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability."""
-    zeros = np.zeros(len(logit))
-    columns = {
-        **pair_columns(pools, rows, "plain"),
-        "prob_mean": expit(logit),
-        "prob_var": zeros,
-        "logit_mean": logit,
-        "logit_var": zeros,
-        "mutual_information": zeros,
-        "num_passes": np.ones(len(logit), np.int64),
-        "information_even": np.full(len(logit), np.nan),
-        "information_odd": np.full(len(logit), np.nan),
-    }
-    return score_table(columns)
+    certain = dict.fromkeys(("prob_var", "logit_var", "mutual_information"), np.zeros(len(logit)))
+    halves = dict.fromkeys(("information_even", "information_odd"), np.full(len(logit), np.nan))
+    moments = {"prob_mean": expit(logit), "logit_mean": logit, "num_passes": np.ones(len(logit), np.int64)}
+    return score_table({**pair_columns(pools, rows, "plain"), **moments, **certain, **halves})
 
 
 def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None) -> Floats:
