@@ -138,23 +138,20 @@ def _view_column(
     inputs = PoolInputs.of(pools, context.layout, intents)
     batches, values = context.batches(inputs.inputs), list[torch.Tensor]()
     # Nothing is read back before all batches are queued, so that a GPU never waits for this process.
-    for number, batch in enumerate(batches):
-        pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.layout, context.device)
-        components = _batch_components(context, pairs, child_seed(seed, view, number))
-        values.append(torch.stack([components.mean_SB.double(), components.var_SB.double()]))
+    try:
+        for number, batch in enumerate(batches):
+            pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.layout, context.device)
+            with torch.inference_mode(), context.autocast():
+                model = BatchModel(context.ranker, pairs, child_seed(seed, view, number))
+                components = context.estimator.components(model)
+            values.append(torch.stack([components.mean_SB.double(), components.var_SB.double()]))
+    finally:
+        _set_training(context.ranker, False)
     num_components = values[0].shape[1] if values else 1
     found_2SN = np.zeros((2, num_components, inputs.num_pairs))
     for batch, values_2SB in zip(batches, values, strict=True):
         found_2SN[:, :, inputs.pairs(batch)] = values_2SB.cpu().numpy()
     return Column(found_2SN[0], found_2SN[1])
-
-
-def _batch_components(context: ScoringContext, batch: Batch, seed: int) -> LogitPosterior:
-    try:
-        with torch.inference_mode(), context.autocast():
-            return context.estimator.components(BatchModel(context.ranker, batch, seed))
-    finally:
-        _set_training(context.ranker, False)
 
 
 def _set_training(ranker: Ranker, training: bool) -> None:

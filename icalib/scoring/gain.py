@@ -164,7 +164,7 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
     with_intents, has_intents = np.zeros(num_pairs, bool), np.zeros(num_pairs, bool)
     if intents is not None:
         tilde = scores.filter(pc.field("view") == "intent")
-        pool = pc.index_in(plain["row"], intents["row"]).to_numpy()
+        pool = pc.index_in(plain["row"], intents["row"]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
         has_intents = np.array([any(map(len, names)) for names in intents["intents"].to_pylist()], bool)[pool]
         intent_columns = {name: tilde[name].to_numpy() for name in tilde.column_names if name != "view"}
         gain = intent_columns["mutual_information"] - columns["mutual_information"]  # Δ = g̃ − g
