@@ -41,7 +41,7 @@ def _top_bins(scores: PoolScores) -> BinSums:
 
 
 def _decided(samples: PoolSamples) -> Classification:
-    num_right, scores = samples.sum(_num_right), samples.scores
+    num_right, scores = samples.sum(_num_right), samples.evaluation.scores
     if samples.evaluation.decision == "argmax":
         return classification(samples.sum(_hit), samples.num_pools, num_right)
     called = scores.prob > samples.evaluation.threshold
