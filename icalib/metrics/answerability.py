@@ -5,6 +5,8 @@ A pool's confidence is 1 − p_none, or the probability of its first candidate w
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from icalib.metrics.calibration import BinSums, bin_sums, ece_of
@@ -27,26 +29,20 @@ def answerability(scores: PoolScores) -> FloatArray:
     return top_candidate(scores).prob if scores.p_none is None else 1 - scores.p_none
 
 
-def false_accepts(confidence: FloatArray, is_unanswerable: FloatArray) -> FloatArray:
-    """Return the fraction of unanswerable pools accepted with RECALL or more of the answerable ones: [..., Q] → [...].
+def false_accepts(confidence: FloatArray, is_unanswerable: FloatArray) -> float:
+    """Return the fraction of unanswerable pools accepted with RECALL or more of the answerable ones; [Q] each.
 
     The threshold is the highest confidence that accepts so many; NaN without both kinds of pools.
 
     Example:
-        >>> float(false_accepts(np.array([0.9, 0.8, 0.3, 0.7]), np.array([0.0, 1.0, 1.0, 0.0])))
+        >>> false_accepts(np.array([0.9, 0.8, 0.3, 0.7]), np.array([0.0, 1.0, 1.0, 0.0]))
         0.5
     """
-    rows = np.reshape(confidence, (-1, np.shape(confidence)[-1]))
-    is_none = np.reshape(is_unanswerable, rows.shape) > 0
-    num_answerable = (~is_none).sum(axis=1)
-    needed = np.maximum(1, np.ceil(RECALL * num_answerable - 1e-9)).astype(np.int64)  # 0.9 · 10 may be above 9
-    answerable_down = -np.sort(np.where(is_none, np.inf, -rows), axis=1)
-    threshold = np.take_along_axis(answerable_down, needed[:, np.newaxis] - 1, axis=1)
-    accepted = (is_none & (rows >= threshold)).sum(axis=1).astype(np.float64)
-    num_none = is_none.sum(axis=1)
-    found = np.full(len(rows), np.nan)
-    np.divide(accepted, num_none, out=found, where=(num_none > 0) & (num_answerable > 0))
-    return found.reshape(np.shape(confidence)[:-1])
+    answerable, none = confidence[is_unanswerable == 0], confidence[is_unanswerable > 0]
+    if not answerable.size or not none.size:
+        return math.nan
+    needed = math.ceil(RECALL * len(answerable) - 1e-9)  # 0.9 · 10 may be above 9
+    return float((none >= np.sort(answerable)[-needed]).mean())
 
 
 def _unanswerable(scores: PoolScores) -> FloatArray:
@@ -80,7 +76,7 @@ NONE_METRICS: tuple[Metric, ...] = (
         "none",
         "minimize",
         "fraction of pools without a right candidate that are accepted with 90 % of the others",
-        lambda samples: false_accepts(*_judged(samples)),
+        lambda samples: np.array([false_accepts(*one) for one in zip(*_judged(samples), strict=True)]),
         heading="false accepts at 90 %",
         applies=has_unanswerable,
     ),

@@ -60,12 +60,13 @@ def _adaptive_ece(samples: PoolSamples) -> FloatArray:
     return resampled_adaptive_ece(scores.prob, scores.label, samples.times[:, scores.pool])
 
 
-def _ranking(name: str, description: str, per_pool: Callable[[PoolScores], FloatArray]) -> Metric:
-    return Metric(name, "rank", "maximize", description, per_pool=per_pool)
-
-
-def _of_several_right(name: str, description: str, per_pool: Callable[[PoolScores], FloatArray]) -> Metric:
-    return Metric(name, "rank", "maximize", description, per_pool=per_pool, applies=_has_several_right)
+def _ranking(
+    name: str,
+    description: str,
+    per_pool: Callable[[PoolScores], FloatArray],
+    applies: Callable[[PoolScores], bool] | None = None,
+) -> Metric:
+    return Metric(name, "rank", "maximize", description, per_pool=per_pool, applies=applies)
 
 
 def _class(name: str, description: str, function: Callable[[Classification], FloatArray]) -> Metric:
@@ -104,11 +105,12 @@ BUILTIN: tuple[Metric, ...] = (
     _ranking("R@2", "fraction of right candidates among the best two", lambda scores: recall_at_k(scores, 2)),
     _ranking("R@5", "fraction of right candidates among the best five", lambda scores: recall_at_k(scores, 5)),
     _ranking("MAP", "mean average precision; mean 1/rank with one right candidate", average_precision),
-    _of_several_right("MRR", "mean 1/rank of the first right candidate of a pool", reciprocal_rank),
-    _of_several_right(
+    _ranking("MRR", "mean 1/rank of the first right candidate of a pool", reciprocal_rank, _has_several_right),
+    _ranking(
         "hit@1",
         "fraction of pools whose best candidate is right, among those with a right one",
         lambda scores: np.where(scores.answerable, _hit(scores), np.nan),
+        _has_several_right,
     ),
     _class("F1", "F1 over pairs as the run decides: at the fitted threshold, or argmax", lambda decided: decided.f1),
     _class("P", "precision over pairs, decided as for F1", lambda decided: decided.precision),

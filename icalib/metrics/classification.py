@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icalib.core.errors import DataError
-from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.ranking import top_candidate
+from icalib.metrics.pairs import FloatArray, IntArray
 
 Decision = Literal["threshold", "argmax"]
 """Which candidates count as right: all above a threshold, or the best one of each pool."""
@@ -43,28 +42,6 @@ def micro_macro_f1(counts_3K: FloatArray) -> tuple[float, float]:
     """Return F1 of all decisions together, and the mean over the labels that occur."""
     occurs_K = counts_3K[2] > 0
     return (float(classification(*counts_3K.sum(1)).f1), float(classification(*counts_3K[:, occurs_K]).f1.mean()))
-
-
-def classification_at(prob: FloatArray, label: IntArray, threshold: float) -> Classification:
-    """Return P, R and F1 where pairs above the threshold are called right; prob, label: [N]."""
-    predicted = prob > threshold
-    return classification(
-        np.asarray(label[predicted].sum(), np.float64),
-        np.asarray(predicted.sum(), np.float64),
-        np.asarray(label.sum(), np.float64),
-    )
-
-
-def classification_by_argmax(scores: PoolScores) -> Classification:
-    """Return P, R and F1 where only each pool's best candidate is called right, in expectation over ties.
-
-    With one right candidate in each pool, all three are R@1.
-    """
-    return classification(
-        top_candidate(scores).hit.sum(),
-        np.asarray(scores.num_pools, np.float64),
-        np.asarray(scores.label.sum(), np.float64),
-    )
 
 
 def fit_threshold(prob: FloatArray, label: IntArray) -> float:

@@ -11,12 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from icalib.core.run_tables import METRIC_SCHEMA
-from icalib.metrics.calibration import ece, nll
-from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
-from icalib.metrics.classification import Decision, classification_at, classification_by_argmax, fit_threshold
+from icalib.metrics.catalogue import find_metric, known_metrics
+from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.metric import Evaluation, Metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.metrics.significance import Interval, basic_interval, bootstrap, percentile_interval
 
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
@@ -80,15 +78,7 @@ def answer_metrics(scores: PoolScores, *, by_argmax: bool = False, loss: float |
     F1 is by argmax, or above the threshold that suits the same pools best; `loss` is NLL, where it is known more
     exactly than from probabilities.
     """
-    prob, label = scores.prob, scores.label
-    decided = (
-        classification_by_argmax(scores) if by_argmax else classification_at(prob, label, fit_threshold(prob, label))
-    )
-    found = {
-        "F1": float(decided.f1),
-        "R@1": mean_defined(recall_at_k(scores, 1)),
-        "MAP": mean_defined(average_precision(scores)),
-        "ECE": ece(prob, label),
-        "NLL": nll(prob, label) if loss is None else loss,
-    }
-    return {metric_tag(name): value for name, value in found.items()}
+    threshold = 0.5 if by_argmax else fit_threshold(scores.prob, scores.label)
+    evaluation = Evaluation(scores, threshold, "argmax" if by_argmax else "threshold")
+    found = {metric.tag: metric.value(evaluation) for metric in map(find_metric, ("F1", "R@1", "MAP", "ECE", "NLL"))}
+    return found if loss is None else {**found, find_metric("NLL").tag: loss}

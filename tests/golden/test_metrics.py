@@ -12,6 +12,7 @@ from unit.metrics.made_predictions import pool_scores, simulated_table
 
 from icalib.metrics import calibration, classification, ranking, selective
 from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Evaluation
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import basic_interval, bootstrap, percentile_interval
 
@@ -61,13 +62,14 @@ def test_classification_agrees_with_scikit_learn(scores: PoolScores, threshold: 
     expected = sklearn_metrics.precision_recall_fscore_support(
         scores.label, scores.prob > threshold, average="binary", zero_division=0
     )
-    assert classification.classification_at(scores.prob, scores.label, threshold) == pytest.approx(expected[:3])
+    evaluation = Evaluation(scores, threshold)
+    assert [find_metric(name).value(evaluation) for name in ("P", "R", "F1")] == pytest.approx(expected[:3])
 
 
 def test_the_fitted_threshold_reaches_the_best_f1_of_scikit_learn(scores: PoolScores) -> None:
     p, r, _ = sklearn_metrics.precision_recall_curve(scores.label, scores.prob)
     threshold = classification.fit_threshold(scores.prob, scores.label)
-    fitted = classification.classification_at(scores.prob, scores.label, threshold).f1
+    fitted = find_metric("F1").value(Evaluation(scores, threshold))
     assert fitted == pytest.approx(np.max(2 * p * r / np.maximum(p + r, 1e-12)))
 
 

@@ -7,21 +7,29 @@ from hypothesis import strategies as st
 from unit.metrics.made_predictions import pool_scores, simulated_table
 
 from icalib.core.errors import DataError
-from icalib.metrics.classification import classification_at, classification_by_argmax, fit_threshold
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.classification import Decision, fit_threshold
+from icalib.metrics.metric import Evaluation
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import recall_at_k
 
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0, 1])), min_size=1, max_size=30)
 
 
+def decided(scores: PoolScores, threshold: float = 0.5, decision: Decision = "threshold") -> list[float]:
+    """Precision, recall and F1."""
+    evaluation = Evaluation(scores, threshold, decision)
+    return [find_metric(name).value(evaluation) for name in ("P", "R", "F1")]
+
+
 def test_by_argmax_all_three_are_recall_at_one() -> None:
     scores = PoolScores.from_predictions(simulated_table(200, seed=4, decimals=0))
-    assert classification_by_argmax(scores) == pytest.approx((recall_at_k(scores, 1).mean(),) * 3)
+    assert decided(scores, decision="argmax") == pytest.approx([recall_at_k(scores, 1).mean()] * 3)
 
 
 def test_by_argmax_with_several_right_candidates() -> None:
     scores = pool_scores([[3, 2, 1], [1, 2]], [[1, 1, 0], [1, 0]])
-    assert classification_by_argmax(scores) == pytest.approx((1 / 2, 1 / 3, 2 / 5))
+    assert decided(scores, decision="argmax") == pytest.approx([1 / 2, 1 / 3, 2 / 5])
 
 
 @settings(max_examples=200)
@@ -33,8 +41,9 @@ def test_no_threshold_beats_the_fitted_one(pairs: list[tuple[float, int]]) -> No
     prob, label = np.array([p for p, _ in pairs]), np.array([y for _, y in pairs])
     threshold = fit_threshold(prob, label)
     assert 0 <= threshold < 1
-    fitted = classification_at(prob, label, threshold).f1
-    assert all(classification_at(prob, label, other).f1 <= fitted for other in (0.0, *prob))
+    scores = PoolScores(("pool",), prob, prob, label, np.array([0, len(prob)]))
+    fitted = decided(scores, threshold)[2]
+    assert all(decided(scores, other)[2] <= fitted for other in (0.0, *prob))
 
 
 def test_the_threshold_is_midway_and_nearest_one_half() -> None:

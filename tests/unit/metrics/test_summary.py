@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
-from icalib.metrics import calibration, classification, ranking, selective
+from icalib.metrics import calibration, ranking, selective
 from icalib.metrics.catalogue import known_metrics
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import bootstrap
@@ -25,13 +25,14 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
     prob, label = scores.prob, scores.label
     top = ranking.top_candidate(scores)
     error = 1 - top.hit
-    p, r, f1 = classification.classification_at(prob, label, threshold)
+    called = prob > threshold
+    p, r = label[called].mean(), called[label == 1].mean()
     values = {
         **{f"R@{k}": ranking.recall_at_k(scores, k).mean() for k in (1, 2, 5)},
         "MAP": ranking.average_precision(scores).mean(),
         "P": p,
         "R": r,
-        "F1": f1,
+        "F1": 2 * p * r / (p + r),
         "ECE": calibration.ece(prob, label),
         "ECE_adaptive": adaptive_ece(prob, label),
         "ECE_top1": calibration.ece(top.prob, top.hit),
