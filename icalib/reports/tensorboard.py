@@ -29,7 +29,7 @@ from icalib.core.files import whole_file
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
 from icalib.metrics.catalogue import metric_tag
-from icalib.metrics.pairs import IntArray, PoolScores
+from icalib.metrics.pairs import PoolScores
 from icalib.reports.comparison import COLUMNS, with_outside_metrics
 
 ROUND_TAGS = {
@@ -45,8 +45,6 @@ ROUND_TAGS = {
     "round/gain_reliability": "gain_reliability",
 }
 """Fields of a round's summary by tag."""
-
-_TAIL = 0.005
 
 # What distinguishes runs; the page shows the first few by default.
 _HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
@@ -101,30 +99,19 @@ def _round(summary: RoundSummary) -> Iterator[tuple[Any, int]]:
 
 def _gain(summary: RoundSummary) -> Any:
     edges, counts = np.array(summary.gain_histogram_edges), np.array(summary.gain_histogram_counts)
+    used = np.flatnonzero(counts)  # the bins span all possible gains, and the page divides min to max into 30 even ones
+    edges, counts = edges[used[0] : used[-1] + 2], counts[used[0] : used[-1] + 1]
     centres = (edges[1:] + edges[:-1]) / 2  # the pairs' own gains are not kept, so moments are the bins'
-    # The bins are fixed and span all possible gains, most of them empty, and the page divides min to max into 30 even
-    # ones. So the tails, the outer half percents, go into the outermost bins that it gets.
-    bins = _bulk(counts)
-    buckets = counts[bins].copy()
-    buckets[0] += counts[: bins.start].sum()
-    buckets[-1] += counts[bins.stop :].sum()
     return histogram_raw(
         "round/gain",
-        min=edges[bins.start],
-        max=edges[bins.stop],
+        min=edges[0],
+        max=edges[-1],
         num=int(counts.sum()),
         sum=float(counts @ centres),
         sum_squares=float(counts @ centres**2),
-        bucket_limits=edges[1:][bins].tolist(),
-        bucket_counts=buckets.tolist(),
+        bucket_limits=edges[1:].tolist(),
+        bucket_counts=counts.tolist(),
     )
-
-
-def _bulk(counts: IntArray) -> slice:
-    """Return the bins without those that hold the lowest and the highest 0.5 % of the pairs."""
-    share_up_to = np.cumsum(counts) / counts.sum()
-    first, last = np.searchsorted(share_up_to, _TAIL, side="right"), np.searchsorted(share_up_to, 1 - _TAIL)
-    return slice(int(first), int(last) + 1)
 
 
 def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Any, int]]:
