@@ -35,7 +35,7 @@ from icalib.reports.comparison import (
 )
 from icalib.reports.guarantees import HEADINGS, HOW_TO_READ, promise_cells
 from icalib.reports.page import figure_json, write_page
-from icalib.reports.paired_tests import MethodTest, matrices, paired_tests
+from icalib.reports.paired_tests import matrices, paired_tests
 from icalib.reports.verdict import mean_interval, verdict_of
 
 _POST_HOC_METRICS = ("ECE", "NLL")
@@ -79,7 +79,11 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
         for label, members in runs.items()
     }
-    tests, tests_missing = _tests(runs)
+    tests_missing = "There is one method only."
+    try:
+        tests = paired_tests(runs)
+    except DataError as error:
+        tests, tests_missing = [], str(error)
     methods = [
         _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
     ]
@@ -114,15 +118,6 @@ def _post_hoc(row: MethodRow) -> list[list[tuple[str, bool]]]:
             return []
         cells.append([(name, shown.get(name) == min(shown.values())) for name in names])
     return cells
-
-
-def _tests(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[list[MethodTest], str]:
-    if len(runs) < 2:
-        return [], "There is one method only."
-    try:
-        return paired_tests(runs), ""
-    except DataError as error:
-        return [], str(error)
 
 
 def _case_order(rows: Sequence[MethodRow], runs: Mapping[str, Sequence[RunFolder]]) -> list[str]:

@@ -33,25 +33,25 @@ class Tracking:
 
     def __init__(self, begin: Callable[[RunFolder], TrackedRun]) -> None:
         self._begin = begin
-        self._runs: dict[Path, TrackedRun] = {}
+        self._runs: dict[Path, TrackedRun | None] = {}  # None: ended
         self._sent: set[tuple[Path, str, int]] = set()
-        self._ended: set[Path] = set()
 
     def __call__(self, event: Event) -> None:
         """Send what is new."""
-        if not isinstance(event, RunUpdated) or event.path in self._ended:
+        if not isinstance(event, RunUpdated):
             return
         folder = RunFolder(event.path)
         if event.path not in self._runs:
             self._runs[event.path] = self._begin(folder)
-        tracked = self._runs[event.path]
+        if (tracked := self._runs[event.path]) is None:
+            return
         for name, value, step in _points(folder):
             if (event.path, name, step) not in self._sent and math.isfinite(value):
                 self._sent.add((event.path, name, step))
                 tracked.metric(name, value, step)
         if (folder.path / "metrics.parquet").is_file():
             tracked.finish()
-            self._ended.add(event.path)
+            self._runs[event.path] = None
 
 
 def _points(folder: RunFolder) -> list[tuple[str, float, int]]:
