@@ -18,7 +18,7 @@ from scipy.special import expit
 
 from icalib.core.component import Settings
 from icalib.core.errors import DataError
-from icalib.inference.pool_softmax import pool_softmax
+from icalib.inference.moments import pool_softmax
 from icalib.metrics.pairs import FloatArray, IntArray
 
 MIN_POOLS = 5  # minimum number of validation pools with a right candidate, and of those without

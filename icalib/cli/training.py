@@ -135,8 +135,8 @@ def curve(
     if as_json:
         records = [
             {"num_labels": point.num_labels, **run.result}
-            for one in found.curve.curves
-            for point in one.points
+            for points in found.curve.curves.values()
+            for point in points
             for run in point.runs
         ]
         typer.echo(json.dumps([*records, *(run.result for run in found.curve.lines)]))

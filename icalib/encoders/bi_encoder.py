@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from icalib.data.encoding import Ids
-from icalib.encoders.forward_batches import forward_batches
-from icalib.encoders.transfer import to_device
+from icalib.encoders.transfer import forward_batches, to_device
 from icalib.encoders.transformer import Batch, TransformerEncoder
 
 _MAX_TOKENS = 8192

@@ -14,7 +14,7 @@ import torch
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
-from icalib.encoders.forward_batches import forward_batches
+from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.inference.moments import Moments

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
-from icalib.encoders.forward_batches import forward_batches
+from icalib.encoders.transfer import forward_batches
 from icalib.heads.head import PosteriorHead, Support
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker

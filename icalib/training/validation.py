@@ -18,10 +18,9 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, TokenStore
 from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
-from icalib.encoders.forward_batches import forward_batches
+from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
-from icalib.inference.moments import mixture_moments
-from icalib.inference.pool_softmax import pool_softmax
+from icalib.inference.moments import mixture_moments, pool_softmax
 from icalib.losses.binary import Link
 from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.classification import label_counts, micro_macro_f1

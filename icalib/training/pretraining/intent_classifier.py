@@ -20,9 +20,8 @@ from icalib.data.encoding import Ids, TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import load_config
-from icalib.encoders.forward_batches import forward_batches
 from icalib.encoders.iart import IART
-from icalib.encoders.transfer import to_device
+from icalib.encoders.transfer import forward_batches, to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weights
 from icalib.models.model import Model
