@@ -8,15 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import (
-    Ratio,
-    alternate,
-    in_fresh_process,
-    num_cores,
-    print_table,
-    score_job,
-    write_token_files,
-)
+from common import Ratio, alternate, in_fresh_process, num_cores, print_table, score_job, write_token_files
 
 NUM_POOLS = 96  # enough shards that the last ones, when a node may have none left, weigh little
 NUM_PASSES = 3

@@ -65,10 +65,7 @@ def _compare_passes(work: Path) -> None:
             ROUNDS_OF_PASSES,
         )
         print_table(
-            f"Scoring by {MANY_PASSES} passes, {precision}, 1 thread; warm.",
-            "s",
-            figures,
-            [Ratio(exact, once, "≤ 9")],
+            f"Scoring by {MANY_PASSES} passes, {precision}, 1 thread; warm.", "s", figures, [Ratio(exact, once, "≤ 9")]
         )
 
 

@@ -145,7 +145,7 @@ def _score(work: Path, size: int) -> None:
 def _pseudo_label(work: Path, size: int) -> None:
     from icalib.regimes.pseudo_labels import PseudoLabelRule
     from icalib.regimes.self_training import write_pseudo_labels
-    from icalib.scoring.shards import Shards
+    from icalib.scoring.scores import Shards
 
     (work / "pseudo").mkdir()
     write_pseudo_labels(work / "pseudo", Shards(work / "scores"), PseudoLabelRule(), 1)
@@ -155,7 +155,7 @@ def _evaluate(work: Path, size: int) -> None:
     """Choose views, make predictions, and compute all metrics with their intervals."""
     from icalib.pipeline.evaluation import Fitted, prediction_table
     from icalib.scoring.gain import GainRule
-    from icalib.scoring.shards import Shards
+    from icalib.scoring.scores import Shards
 
     fitted = Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5)
     fitted.summarise(prediction_table(Shards(work / "scores"), fitted), seed=1)

@@ -27,8 +27,7 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the
 def score(
     run: Run,
     pairs: Annotated[
-        Path | None,
-        place_argument("Parquet file, or folder of some, of any size, local or e.g. s3://…: see above."),
+        Path | None, place_argument("Parquet file, or folder of some, of any size, local or e.g. s3://…: see above.")
     ] = None,
     *,
     data: Annotated[

@@ -110,12 +110,7 @@ class _Desk(NamedTuple):
 
 
 def simulate(
-    path: str | Path,
-    *,
-    num_dialogues: int = 600,
-    seed: int = 1,
-    intent_noise: float = 0.05,
-    label_noise: float = 0.05,
+    path: str | Path, *, num_dialogues: int = 600, seed: int = 1, intent_noise: float = 0.05, label_noise: float = 0.05
 ) -> Simulation:
     """Write a corpus in icalib's JSONL format, and its `Simulation` beside it (`<name>.truth.json`).
 

@@ -20,8 +20,7 @@ from icalib.core.storage import local_path, location, pull
 from icalib.data.schema import Pool
 from icalib.distributed.session import available, start, stop
 from icalib.serving.application import create_app
-from icalib.serving.auth_token import read_token
-from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits
+from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits, read_token
 from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 APPLICATION = "icalib"

@@ -83,7 +83,7 @@ def _external(model: str) -> Method:
     if not model:
         raise SettingError("`external:` lacks a model: write e.g. external:cross-encoder/ms-marco-MiniLM-L6-v2.")
     from icalib.methods.composition import Method
-    from icalib.regimes.external import External
+    from icalib.regimes.untrained import External
 
     return Method(regime=External.Config(model=model), post_training=None, similarity=None, intent=None)
 

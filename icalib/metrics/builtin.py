@@ -129,9 +129,7 @@ BUILTIN: tuple[Metric, ...] = (
     ),
     _pair_loss("NLL", "negative log-likelihood of pairs, nats", lambda scores: log_losses(scores.prob, scores.label)),
     _pair_loss(
-        "Brier",
-        "mean squared error of the probabilities over pairs",
-        lambda scores: (scores.prob - scores.label) ** 2,
+        "Brier", "mean squared error of the probabilities over pairs", lambda scores: (scores.prob - scores.label) ** 2
     ),
     Metric(
         "gap",

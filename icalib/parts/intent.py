@@ -225,10 +225,7 @@ class IntentWeights:
     crosses_intents: bool
 
     def features(
-        self,
-        probs_K: npt.NDArray[np.float32],
-        reply_K: npt.NDArray[np.float32],
-        candidates_CD: npt.NDArray[np.float32],
+        self, probs_K: npt.NDArray[np.float32], reply_K: npt.NDArray[np.float32], candidates_CD: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.float32]:
         """Return what the form is linear in, [C, F], given the intents of the last utterance and of a reply to it."""
         intents_CK = self.model.of_candidates(candidates_CD)

@@ -31,8 +31,7 @@ from icalib.parts.similarity import LoadedSimilarity, num_passes
 from icalib.scoring.column import Columns, column_table
 from icalib.scoring.cross import ScoringContext, cross_columns, predict_intents
 from icalib.scoring.gain import IntentChoice
-from icalib.scoring.scores import intent_shard
-from icalib.scoring.shards import intents_path
+from icalib.scoring.scores import intent_shard, intents_path
 from icalib.uncertainty.estimator import AbstractEstimator
 
 PartName = str

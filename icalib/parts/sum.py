@@ -44,8 +44,7 @@ from icalib.scoring.column import (
     scores_of_columns,
 )
 from icalib.scoring.offsets import Offsets
-from icalib.scoring.scores import PAIR_FIELDS
-from icalib.scoring.shards import intents_path
+from icalib.scoring.scores import PAIR_FIELDS, intents_path
 from icalib.uncertainty.estimator import AbstractEstimator
 
 PARTS_FILE = "parts.json"

@@ -21,8 +21,7 @@ from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
 from icalib.metrics.summary import summarise
 from icalib.scoring.gain import ChosenScores, GainRule, choose_views, resolve_gain_rule
-from icalib.scoring.scores import average_members
-from icalib.scoring.shards import Shards
+from icalib.scoring.scores import Shards, average_members
 
 _P_NONE = pa.field(P_NONE, pa.float64())
 

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 def column_stages(
-    stages: RunStages,
-    name: StageName,
-    models: Mapping[PartName, Artifact],
-    scoring: Scoring,
-    fold: Fold | None = None,
+    stages: RunStages, name: StageName, models: Mapping[PartName, Artifact], scoring: Scoring, fold: Fold | None = None
 ) -> dict[PartName, Stage]:
     """Return the columns of some pools, by part."""
     found: dict[PartName, Stage] = {}
@@ -181,9 +177,7 @@ class PartTraining:
             train = {part: (*columns, unlabelled[part].artifact()) for part, columns in train.items()}
         validation = self._validation(earlier)
         job = OffsetJob(
-            fit=self._fit(validation),
-            train=train,
-            validation={part: (column,) for part, column in validation.items()},
+            fit=self._fit(validation), train=train, validation={part: (column,) for part, column in validation.items()}
         )
         return self.stages.compute(self._named(f"{of}-offsets"), job).artifact()
 

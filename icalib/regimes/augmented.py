@@ -11,14 +11,7 @@ from typing_extensions import override
 from icalib.core.stage_cache import StageName
 from icalib.generation.generator import AbstractGenerator
 from icalib.generation.retrieval import Retrieval
-from icalib.regimes.regime import (
-    AbstractRegime,
-    AnswerTraining,
-    Augmentation,
-    Member,
-    Outcome,
-    Stages,
-)
+from icalib.regimes.regime import AbstractRegime, AnswerTraining, Augmentation, Member, Outcome, Stages
 from icalib.training.contrast import AbstractContrast, GreyHinge
 from icalib.training.settings import TrainingSettings
 

@@ -34,7 +34,7 @@ from icalib.regimes.regime import (
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
 from icalib.scoring.gain import GainRule, IntentChoice, Shard, choose_views, pool_scores, resolve_gain_rule
-from icalib.scoring.shards import Shards
+from icalib.scoring.scores import Shards
 from icalib.training.settings import TrainingSettings
 
 
@@ -199,10 +199,7 @@ def _with_validation(summary: RoundSummary, rule: PseudoLabelRule, validation: I
         return summary
     found = _tally(validation, rule).summary(summary.round)
     return summary.model_copy(
-        update={
-            "validation_pools_selected": found.num_pools_selected,
-            "validation_accuracy": found.pool_accuracy,
-        }
+        update={"validation_pools_selected": found.num_pools_selected, "validation_accuracy": found.pool_accuracy}
     )
 
 

@@ -9,7 +9,9 @@ from typing_extensions import override
 
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
+from icalib.encoders.off_the_shelf import read_stock_model
 from icalib.regimes.regime import AbstractRegime, Member, Outcome, Stages, Trained, checkpoint
+from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
 from icalib.training.settings import TrainingSettings
 
@@ -63,4 +65,29 @@ class Untrained(AbstractUntrained):
             encoder=stages.encoder,
             model=members[0].model.parts["similarity"] if members else None,
         )
+        return [stages.map(StageName("scores", str(split)), job)]
+
+
+@final
+class External(AbstractUntrained):
+    """Scores with a stock cross-encoder or bi-encoder."""
+
+    class Config(AbstractUntrained.Config):
+        """Settings of a stock reranker."""
+
+        model: str
+        """Folder or hub name of a model that sentence-transformers saved: a cross-encoder with one label, or a
+        bi-encoder."""
+
+        @override
+        def check(self) -> None:
+            read_stock_model(self.model)
+
+    @override
+    def run(self, stages: Stages) -> Outcome:
+        return Outcome(())
+
+    @override
+    def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
+        job = ExternalScoreJob(data=stages.data, split=split, selection=stages.selection, model=self.config.model)
         return [stages.map(StageName("scores", str(split)), job)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
+from icalib.core.parquet import read_parquet
 from icalib.data.encoding import Intents, TokenPool
 from icalib.data.schema import Pool, candidate_labels
 from icalib.inference.moments import Moments, binary_entropy
@@ -40,11 +43,7 @@ SCORE_SCHEMA = pa.schema(
 """One row per pair and view."""
 
 SHARD_INTENT_SCHEMA = pa.schema(
-    [
-        ("pool_id", pa.string()),
-        ("row", pa.int64()),
-        ("intents", pa.list_(pa.list_(pa.int32()))),
-    ]
+    [("pool_id", pa.string()), ("row", pa.int64()), ("intents", pa.list_(pa.list_(pa.int32())))]
 )
 """One row per pool: the predicted intents of each utterance of its context."""
 
@@ -118,3 +117,21 @@ def average_members(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return binary_entropy(torch.from_numpy(prob)).numpy()
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A folder of scored shards: `scores-<n>.parquet`, and with intents also `intents-<n>.parquet`."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
+        """Iterate over the shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA), with one shard in memory at a time."""
+        for path in sorted(self.path.glob("scores-*.parquet")):
+            intents = intents_path(path)
+            yield read_parquet(path), read_parquet(intents) if intents.is_file() else None
+
+
+def intents_path(shard: Path) -> Path:
+    """Return the file with the predicted intents of a shard of scores or of a column."""
+    return shard.with_name(f"intents-{shard.name.partition('-')[2]}")

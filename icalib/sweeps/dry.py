@@ -15,7 +15,7 @@ from icalib.pipeline.run import CACHE, RunContext, RunSettings, stages_of
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.gain import Shard
-from icalib.scoring.shards import Shards
+from icalib.scoring.scores import Shards
 from icalib.sweeps.study import Proposal
 
 

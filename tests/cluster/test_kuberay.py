@@ -47,11 +47,7 @@ def job(name: str) -> dict[str, Any]:
 
 def clusters() -> list[dict[str, Any]]:
     (cluster,), (service, _) = manifest("raycluster"), manifest("rayservice")
-    return [
-        cluster["spec"],
-        *(job(name)["rayClusterSpec"] for name in JOBS),
-        service["spec"]["rayClusterConfig"],
-    ]
+    return [cluster["spec"], *(job(name)["rayClusterSpec"] for name in JOBS), service["spec"]["rayClusterConfig"]]
 
 
 def groups(spec: dict[str, Any]) -> list[dict[str, Any]]:

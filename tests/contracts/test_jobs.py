@@ -68,12 +68,7 @@ def examples(backbone: str) -> dict[type[Job], Job]:
         ScorePairsJob(
             run=data, files=(PairFile(path=Path("p"), name="p", size=1, modified_ns=1, num_rows=3),), rows_per_shard=2
         ),
-        PostTrainJob(
-            ranker=training.ranker,
-            task=UtteranceOrder.Config(),
-            selection=SELECTION,
-            train_tokens=tokens,
-        ),
+        PostTrainJob(ranker=training.ranker, task=UtteranceOrder.Config(), selection=SELECTION, train_tokens=tokens),
         ContrastiveJob(
             backbone=backbone,
             budget=BUDGET,

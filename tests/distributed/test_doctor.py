@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icalib.distributed.doctor import (
-    alive_nodes,
-    check_storage,
-    examine,
-)
+from icalib.distributed.doctor import alive_nodes, check_storage, examine
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 

@@ -88,13 +88,7 @@ def generator(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.nightly) for name in method_names()],
 )
 def test_both_executors_run_a_method_alike(
-    by_ray: Side,
-    here: Side,
-    generator: dict[str, Any],
-    tiny_pools: Path,
-    tiny_bert: Path,
-    tmp_path: Path,
-    method: str,
+    by_ray: Side, here: Side, generator: dict[str, Any], tiny_pools: Path, tiny_bert: Path, tmp_path: Path, method: str
 ) -> None:
     further: dict[str, Any] = {"regime.generator": generator} if method == "gray" else {}  # `big` keeps retrieval
     if method in ("bert", "tsst", "icast"):

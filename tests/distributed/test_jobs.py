@@ -204,10 +204,7 @@ def test_the_exit_code_is_the_jobs(head: Head, tmp_path: Path) -> None:
     assert "exit code 2" in failed.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "token",
-    [None, "0" * 64, ""],
-)
+@pytest.mark.parametrize("token", [None, "0" * 64, ""])
 def test_nothing_without_the_token(
     head: Head, prepare_job: tuple[Path, Path], tmp_path: Path, token: str | None
 ) -> None:

@@ -9,16 +9,7 @@ import pytest
 from distributed.drivers import ON_RAY, kill_at, wait_for
 from distributed.sweeps import start_sweep
 from helpers.runs import run_context, small_settings
-from helpers.sweeps import (
-    PRUNABLE,
-    RATES,
-    RULES,
-    folder_of,
-    num_told,
-    run_sweep,
-    states,
-    written_space,
-)
+from helpers.sweeps import PRUNABLE, RATES, RULES, folder_of, num_told, run_sweep, states, written_space
 
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.trials import sweep_trials

@@ -66,7 +66,7 @@ def _refuse(error: int) -> Callable[[random.Random, Usual], Disturbance]:
 
 
 KILLS: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
-    "kill": lambda rng, usual: Disturbance(kill_at=rng.randint(1, usual.num_writes)),
+    "kill": lambda rng, usual: Disturbance(kill_at=rng.randint(1, usual.num_writes))
 }
 DISKS: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
     "full disk": _refuse(errno.ENOSPC),

@@ -62,10 +62,7 @@ def suggest(trial):
 def grid():
     return [{"size": size} for size in (2, 3, 4, 6)]
 '''
-PRUNABLE = {
-    "regime.training.selection_metric": "NLL",
-    "regime.training.epochs": 6,
-}
+PRUNABLE = {"regime.training.selection_metric": "NLL", "regime.training.epochs": 6}
 """Settings with which trials of `RATES` can be stopped by their first epochs."""
 
 

@@ -110,11 +110,7 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
 
 
 def test_predictions_are_those_of_the_command_line(
-    ranker: LoadedRanker,
-    teacher: Run,
-    test_pools: list[Pool],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    ranker: LoadedRanker, teacher: Run, test_pools: list[Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions = [question_of(pool) for pool in test_pools]
     file, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"

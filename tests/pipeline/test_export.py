@@ -131,11 +131,7 @@ def test_a_student_of_any_run_is_a_cross_encoder(
 
 @pytest.mark.slow  # building a graph takes half a minute
 def test_a_graph_gives_the_runs_calibrated_probabilities(
-    around: RunContext,
-    tiny_pools: Path,
-    tiny_bert: Path,
-    pools: list[Pool],
-    tmp_path: Path,
+    around: RunContext, tiny_pools: Path, tiny_bert: Path, pools: list[Pool], tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")

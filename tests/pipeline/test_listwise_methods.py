@@ -27,10 +27,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=["jm", "grn"])
 def finished(
-    request: pytest.FixtureRequest,
-    tiny_pools: Path,
-    tiny_bert: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> RunFolder:
     runs = tmp_path_factory.mktemp(request.param)
     settings = small_settings(request.param, tiny_pools, tiny_bert, **SMALL)

@@ -22,7 +22,7 @@ from icalib.parts.sum import SumOfParts, fit_sum
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.run import RunContext, RunSettings, run
-from icalib.scoring.shards import Shards
+from icalib.scoring.scores import Shards
 from icalib.training.answers import TrainJob
 from icalib.training.job import TrainingJob
 

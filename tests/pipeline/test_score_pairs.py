@@ -170,10 +170,7 @@ def test_an_object_store_is_read_and_written(
         ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found null"),
         ({"context": [["a"], []], "candidate": ["c", "d"]}, r"line 2, field `context`: found \[\]"),
         ({"context": ["a", "b"], "candidates": [["c"], []]}, r"line 2, field `candidates`: found \[\]"),
-        (
-            {"context": ["a", "b"], "candidates": [True, False]},
-            "line 1, field `candidates`: found true",
-        ),
+        ({"context": ["a", "b"], "candidates": [True, False]}, "line 1, field `candidates`: found true"),
         ({"context": [1, 2], "candidate": ["c", "d"]}, "line 1, field `context`: found 1"),
     ],
 )

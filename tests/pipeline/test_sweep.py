@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.runs import CPU, run_context, small_settings
-from helpers.sweeps import (
-    PRUNABLE,
-    RATES,
-    RULES,
-    folder_of,
-    run_sweep,
-    stage_of,
-    states,
-    written_space,
-)
+from helpers.sweeps import PRUNABLE, RATES, RULES, folder_of, run_sweep, stage_of, states, written_space
 
 from icalib.api.settings import from_config
 from icalib.core.errors import RunFolderError, SettingError

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from icalib.core.errors import SettingError
-from icalib.data.answers import Ints, Mask, PoolAnswers, are_candidates, following, pair_keys
 from icalib.data.encoding import Ids, Keys, TokenStore
 from icalib.data.logs import LogStore
+from icalib.training.post_training.windows import Ints, Mask, PoolAnswers, are_candidates, following, pair_keys
 
 Targets = Literal["windows", "logs", "replies"]
 

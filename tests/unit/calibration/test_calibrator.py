@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from icalib.calibration.calibrator import (
-    AbstractCalibrator,
-    FocalInverse,
-    Isotonic,
-    Platt,
-    PriorShift,
-    Temperature,
-)
+from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse, Isotonic, Platt, PriorShift, Temperature
 from icalib.calibration.fitted import AffineMap, FocalInverseMap
 from icalib.core.errors import SettingError
 from icalib.metrics.calibration import nll

@@ -11,11 +11,7 @@ from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from icalib.calibration.none_of_these import (
-    MIN_POOLS,
-    fit_none_of_these,
-    pool_features,
-)
+from icalib.calibration.none_of_these import MIN_POOLS, fit_none_of_these, pool_features
 from icalib.core.errors import DataError
 from icalib.metrics.pairs import FloatArray, IntArray
 

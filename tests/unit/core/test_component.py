@@ -97,12 +97,7 @@ def test_with_settings_changes_nested_settings_and_leaves_the_original() -> None
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "electric",
-        {"target": "electric", "volts": 48},
-        {"target": f"{Electric.__module__}.Electric"},
-        Electric.Config(),
-    ],
+    ["electric", {"target": "electric", "volts": 48}, {"target": f"{Electric.__module__}.Electric"}, Electric.Config()],
 )
 def test_a_component_is_replaced_by_short_name_import_path_or_settings(value: Any) -> None:
     assert with_setting(Car(), "engine", value).engine == Electric.Config()

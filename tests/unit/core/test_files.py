@@ -13,13 +13,7 @@ from helpers.damage import largest_file
 from safetensors.numpy import save_file
 
 from icalib.core.errors import DataError, SettingError, StorageError
-from icalib.core.files import (
-    read_json,
-    system_error,
-    whole_file,
-    whole_folder,
-    write_json,
-)  # fmt: skip
+from icalib.core.files import read_json, system_error, whole_file, whole_folder, write_json  # fmt: skip
 from icalib.core.seeding import child_seed
 
 

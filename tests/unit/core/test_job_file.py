@@ -31,10 +31,7 @@ def test_changes_replace_and_add(tmp_path: Path) -> None:
         "resources.custom.on_demand": 0.5,
     }
     job = read_job_file(path, changes)
-    assert job.options == {
-        "data": "/other",
-        "set": {"regime.num_rounds": 3, "regime.rule.gain_threshold": 0.01},
-    }
+    assert job.options == {"data": "/other", "set": {"regime.num_rounds": 3, "regime.rule.gain_threshold": 0.01}}
     assert (job.title, job.resources.memory, job.resources.custom) == ("second", 8 * 2**30, {"on_demand": 0.5})
 
 

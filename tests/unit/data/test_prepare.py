@@ -20,12 +20,7 @@ from helpers.pool_folders import pools_digest
 
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
-from icalib.data.pools import (
-    as_pools,
-    iter_pools,
-    read_pool_set,
-    read_rows,
-)
+from icalib.data.pools import as_pools, iter_pools, read_pool_set, read_rows
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import SPLITS, Pool
 from icalib.data.selection import Selection
@@ -375,5 +370,5 @@ def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path)
     with_logs = validated(PrepareSettings, settings | options)
     assert prepare(source, tmp_path / "b", with_logs, logs=logs, note=notes.append).num_logs == 1
     assert notes[:1] == [
-        "logs: format table; columns: id=chat, sender=who am i, text=text (id, text guessed; --columns changes them)",
+        "logs: format table; columns: id=chat, sender=who am i, text=text (id, text guessed; --columns changes them)"
     ]

@@ -43,9 +43,7 @@ def test_a_candidate_is_read_at_its_marker(name: str, request: pytest.FixtureReq
     torch.testing.assert_close(logits(ranker, CANDIDATES), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_identical_candidates_differ_by_their_position_alone_and_others_by_what_is_beside_them(
-    tiny_bert: Path,
-) -> None:
+def test_identical_candidates_differ_by_their_position_alone_and_others_by_what_is_beside_them(tiny_bert: Path) -> None:
     ranker = joint(tiny_bert)
     same = [CANDIDATES[0]] * 3
     assert logits(ranker, same).std() > 0

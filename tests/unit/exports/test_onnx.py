@@ -46,19 +46,9 @@ def subject(backbone: Path, estimator: AbstractEstimator.Config, calibration: An
 @pytest.mark.parametrize(
     ("family", "estimator", "calibration", "changes"),
     [
-        (
-            "bert",
-            Deterministic.Config(),
-            AffineMap(slope=2.0, offset=0.1),
-            {"turn_separators": True},
-        ),
+        ("bert", Deterministic.Config(), AffineMap(slope=2.0, offset=0.1), {"turn_separators": True}),
         ("bert", Posterior.Config(), ISOTONIC, {"head": HEAD}),
-        (
-            "roberta",
-            Posterior.Config(integration="mean_field"),
-            IDENTITY,
-            {"head": HEAD},
-        ),
+        ("roberta", Posterior.Config(integration="mean_field"), IDENTITY, {"head": HEAD}),
     ],
 )
 def test_the_graph_computes_what_icalib_does(

@@ -46,8 +46,7 @@ def test_all_formats_keep_their_columns_and_get_the_same_probabilities(tmp_path:
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
 @pytest.mark.parametrize(
-    ("score", "message"),
-    [(float("inf"), "finite number"), (None, "a (finite|valid) number"), ("high", "number")],
+    ("score", "message"), [(float("inf"), "finite number"), (None, "a (finite|valid) number"), ("high", "number")]
 )
 def test_a_bad_score_is_named_and_nothing_is_written(tmp_path: Path, suffix: str, score: object, message: str) -> None:
     rows = [{**row, "score": str(row["score"]) if score == "high" else row["score"]} for row in ROWS]

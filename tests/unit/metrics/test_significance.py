@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import DataError
-from icalib.metrics.significance import (
-    basic_interval,
-    holm,
-    paired_permutation_test,
-    percentile_interval,
-)
+from icalib.metrics.significance import basic_interval, holm, paired_permutation_test, percentile_interval
 
 
 def test_undefined_resamples_do_not_count() -> None:

@@ -135,9 +135,7 @@ def test_students_are_compared_by_the_scores_that_the_final_evaluation_reads(tmp
     assert {repr(scoring) for _, scoring in stages.validated} == {repr(scoring) for _, _, scoring in final.scored}
 
 
-def test_rounds_end_when_nothing_is_selected_but_where_the_next_one_draws_other_pools_or_passes(
-    tmp_path: Path,
-) -> None:
+def test_rounds_end_when_nothing_is_selected_but_where_the_next_one_draws_other_pools_or_passes(tmp_path: Path) -> None:
     ends = RecordingStages(tmp_path / "ends", [CONFIDENT, UNSURE], [0.5])
     trained = run(ends, num_rounds=5)
     assert (len(ends.scored), trained.num_rounds, trained.chosen_round) == (2, 1, 1)

@@ -21,10 +21,7 @@ from icalib.sweeps.sweep import mean_of
 
 HOSTILE = "<script>alert('oom')</script> OutOfMemoryError: a worker used 7.9 GiB of 8 GiB. Use smaller batches."
 RULE = "regime.rule"
-_PROTOCOL = {
-    f"{RULE}.gain_threshold": (0.0, 0.02, 0.04),
-    f"{RULE}.positive_threshold": (0.9, 0.7, 0.8),
-}
+_PROTOCOL = {f"{RULE}.gain_threshold": (0.0, 0.02, 0.04), f"{RULE}.positive_threshold": (0.9, 0.7, 0.8)}
 
 
 @dataclass(frozen=True)

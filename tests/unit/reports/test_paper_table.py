@@ -12,13 +12,7 @@ from rich.console import Console
 from unit.reports.pages import read_page, visible
 
 from icalib.core.run_folder import RunFolder
-from icalib.reports.paper_table import (
-    Reproduction,
-    TableRow,
-    blocks,
-    print_reproduced,
-    write_reproduced,
-)
+from icalib.reports.paper_table import Reproduction, TableRow, blocks, print_reproduced, write_reproduced
 from icalib.tables.table import Table
 
 ROWS = [
@@ -69,10 +63,7 @@ def test_values_of_another_protocol_are_marked_wherever_they_stand(runs: list[Ru
     assert not any(cell.endswith("a,b") for line in block.lines if not line.label for cell in line.cells)
     stream = StringIO()
     print_reproduced(made, Console(file=stream, width=200))
-    texts = [
-        stream.getvalue(),
-        visible(read_page(write_reproduced(made, tmp_path / "t.html"))),
-    ]
+    texts = [stream.getvalue(), visible(read_page(write_reproduced(made, tmp_path / "t.html")))]
     for text in texts:
         assert "a: backbone minilm, the paper: bert" in text
         assert "b: 1 seed, the paper: 5" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icalib.core.errors import SettingError
-from icalib.serving.auth_token import is_loopback, read_token
+from icalib.serving.limits import is_loopback, read_token
 
 TOKEN = "0123456789abcdef"
 

@@ -12,15 +12,7 @@ from helpers.tiny_models import tiny_ranker
 from icalib.data.encoding import Budget, Layout, TokenPool, TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
-from icalib.training.examples import (
-    Example,
-    PairLabels,
-    encode,
-    gold_labels,
-    pool_examples,
-    sampled_negatives,
-    target,
-)
+from icalib.training.examples import Example, PairLabels, encode, gold_labels, pool_examples, sampled_negatives, target
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 from icalib.training.validation import PlainValidation

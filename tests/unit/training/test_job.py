@@ -18,7 +18,7 @@ from icalib.data.selection import Selection
 from icalib.models.checkpoint import save_ranker
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import write_pseudo_labels
-from icalib.scoring.shards import Shards
+from icalib.scoring.scores import Shards
 from icalib.training.answers import TrainJob
 from icalib.training.post_training.job import PostTrainJob
 from icalib.training.post_training.utterance_order import UtteranceOrder

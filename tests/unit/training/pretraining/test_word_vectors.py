@@ -15,12 +15,7 @@ from torch.nn.functional import normalize
 from icalib.data.encoding import Ids
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
-from icalib.training.pretraining.word_vectors import (
-    Pairs,
-    SkipGram,
-    SkipGramCurriculum,
-    WordVectors,
-)
+from icalib.training.pretraining.word_vectors import Pairs, SkipGram, SkipGramCurriculum, WordVectors
 
 CPU = torch.device("cpu")
 KEEP_ALL = 1.0  # no word is more frequent than all
