@@ -21,7 +21,7 @@ from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.task import AbstractPostTraining
-from icalib.training.pretraining.settings import Pretraining
+from icalib.training.pretraining import Pretraining
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 

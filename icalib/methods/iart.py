@@ -5,7 +5,7 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.methods import papers
 from icalib.methods.composition import Method
 from icalib.regimes.supervised import Supervised
-from icalib.training.pretraining.settings import Pretraining
+from icalib.training.pretraining import Pretraining
 from icalib.training.settings import TrainingSettings
 
 presets = {

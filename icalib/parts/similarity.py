@@ -31,8 +31,8 @@ from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
 from icalib.scoring.column import Column, Columns
 from icalib.training.examples import PairLabels, gold_labels
-from icalib.training.in_batch import in_batch_losses
 from icalib.training.job import Training, TrainingJob
+from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
 from icalib.training.validation import validation_rows

@@ -39,8 +39,8 @@ from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
 from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
 from icalib.training.post_training.task import AbstractPostTraining, WindowTask
+from icalib.training.pretraining import Pretraining
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
-from icalib.training.pretraining.settings import Pretraining
 from icalib.training.pretraining.word_vectors import WordVectorJob
 from icalib.uncertainty.estimator import AbstractEstimator
 
