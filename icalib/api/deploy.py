@@ -53,7 +53,7 @@ def calibrate(
         seed: of the two halves.
     """
     from icalib.core.component import validated
-    from icalib.core.temporary import is_unused
+    from icalib.core.files import is_unused
     from icalib.external.calibrator import CALIBRATOR_FILE
     from icalib.external.calibrator import calibrate as fit
     from icalib.external.scores import Columns, read_labelled

@@ -47,8 +47,8 @@ def doctor(
     Every node reports its versions and token, and whether it shares --runs with the others; then a tiny ranker is
     trained by the workers, on GPUs if there are any, and scores some shards. The exit code is 1 if anything failed.
     """
-    from icalib.reports.cluster import print_check
     from icalib.reports.console import people_console
+    from icalib.reports.terminal import print_check
 
     console, checks = people_console(), list[Check]()
     with console.status("starting Ray") as status:
@@ -141,7 +141,7 @@ def jobs(
         raise SettingError("expected `icalib jobs`, `icalib jobs logs ID` or `icalib jobs stop ID`.")
     server = _server(address)
     if action == "list":
-        from icalib.reports.cluster import print_jobs
+        from icalib.reports.terminal import print_jobs
 
         found = server.jobs()
         print_jobs(found, server.address)

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from icalib.core.errors import SettingError, StorageError
-from icalib.core.files import content_digest, whole_file
+from icalib.core.files import content_digest, is_temporary, remove_path, temporary_beside, whole_file
 from icalib.core.locks import FileLock
-from icalib.core.temporary import is_temporary, remove_path, temporary_beside
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icalib.core.errors import DataError
-from icalib.core.extensions import Extensions
+from icalib.core.imports import Extensions
 from icalib.core.seeding import child_seed
 from icalib.core.storage import local_path, location, pull
 from icalib.data.splits import text_key

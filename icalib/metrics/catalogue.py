@@ -13,7 +13,7 @@ from functools import cache
 from types import MappingProxyType
 
 from icalib.core.errors import SettingError
-from icalib.core.extensions import Extensions
+from icalib.core.imports import Extensions
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.metric import Metric
 

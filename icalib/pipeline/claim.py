@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.events import Emit, Message
+from icalib.core.files import is_unused
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import is_mirrored, push, remove
-from icalib.core.temporary import is_unused
 
 if TYPE_CHECKING:
     from icalib.pipeline.run import RunSettings

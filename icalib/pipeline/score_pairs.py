@@ -29,10 +29,9 @@ from icalib.core.component import Settings, Stored
 from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import content_digest, read_json, reading, whole_file, write_json
+from icalib.core.files import content_digest, is_unused, read_json, reading, whole_file, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
-from icalib.core.temporary import is_unused
 from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE

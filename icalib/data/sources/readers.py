@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError, SettingError
-from icalib.core.extensions import Extensions
+from icalib.core.imports import Extensions
 from icalib.core.text import abbreviated
 from icalib.data.sources.files import first_line
 from icalib.data.sources.records import Reader, Source

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from icalib.core.errors import SettingError
-from icalib.core.extensions import Extensions
+from icalib.core.imports import Extensions
 
 NUMBERS = Extensions(Decimal, "--number", "icalib.test_numbers", {"zero": "outside_numbers:zero"})
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
+from icalib.core.files import temporary_beside
 from icalib.core.storage import is_mirrored, local_path, location, pull, push, remove
-from icalib.core.temporary import temporary_beside
 
 NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: name not in (".", "..")

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from icalib.core import temporary
-from icalib.core.files import write_json
-from icalib.core.temporary import is_unused, remove_abandoned, temporary_beside
+from icalib.core.files import is_unused, remove_abandoned, temporary_beside, write_json
 
 KILLED_WHILE_WRITING = """
 import os, sys

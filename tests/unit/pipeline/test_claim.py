@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from icalib.core.errors import RunFolderError
+from icalib.core.files import temporary_beside
 from icalib.core.run_folder import RunFolder
-from icalib.core.temporary import temporary_beside
 from icalib.pipeline.claim import is_started
 
 
