@@ -35,7 +35,7 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker
 from icalib.parts.job import ColumnJob
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 from icalib.training.answers import TrainJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout

@@ -149,10 +149,7 @@ def _information(prob: Tensor, entropy: Tensor) -> Tensor:
     return (binary_entropy(prob) - entropy).clamp(min=0.0)  # rounding can leave −1e-17
 
 
-Floats = npt.NDArray[np.float64]
-
-
-def pool_softmax(logit_N: Floats, sizes_P: npt.NDArray[np.int64]) -> Floats:
+def pool_softmax(logit_N: npt.NDArray[np.float64], sizes_P: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return the softmax over each pool's candidates, [N]."""
     starts_P = np.cumsum(sizes_P) - sizes_P
     largest_P = np.maximum.reduceat(logit_N, starts_P)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, final
 
@@ -21,6 +20,7 @@ from icalib.core.stage_cache import RESUME
 from icalib.core.storage import remove
 from icalib.models.memory import explained_shortage
 from icalib.models.model import Model
+from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob, complete_posterior, run_here, run_training
 from icalib.training.local_engine import LocalEngine
 
@@ -121,29 +121,3 @@ def _threads(number: int) -> Generator[None, None, None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Resources of training and scoring."""
-
-    num_workers: int  # for training
-    use_gpu: bool  # for training workers and scoring tasks
-    cpus_per_worker: int  # and threads
-    num_scorers: int  # scoring tasks at a time
-    workers_per_gpu: int = 1  # training workers, or scoring tasks, that share a GPU
-
-    @property
-    def num_gpus(self) -> float:
-        """GPUs of a worker or task that uses any; Ray rounds to ten-thousandths, also up."""
-        return 10_000 // self.workers_per_gpu / 10_000 if self.use_gpu else 0.0
-
-    def shared_by(self, number: int) -> tuple[Resources, int]:
-        """Return the resources of each of `number` parallel trainings, and how many of them fit at a time."""
-        if self.num_workers > 1:
-            each = max(1, self.num_workers // number)
-            return replace(self, num_workers=each), self.num_workers // each
-        if self.use_gpu:
-            return self, 1
-        each = max(1, self.cpus_per_worker // number)
-        return replace(self, cpus_per_worker=each), self.cpus_per_worker // each

@@ -25,7 +25,8 @@ from icalib.core.storage import local_path, pull, push, remove
 from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
 from icalib.metrics.metric import Direction
 from icalib.pipeline.claim import differences
-from icalib.pipeline.executor import Executor, Resources
+from icalib.pipeline.executor import Executor
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space

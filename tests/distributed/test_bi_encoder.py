@@ -17,7 +17,8 @@ from icalib.core.files import read_json, write_json
 from icalib.distributed.executor import RayExecutor
 from icalib.models.checkpoint import read_weights
 from icalib.parts.similarity import Similarity, SimilarityJob
-from icalib.pipeline.executor import Executor, LocalExecutor, Resources
+from icalib.pipeline.executor import Executor, LocalExecutor
+from icalib.pipeline.resources import Resources
 from icalib.training.settings import TrainingSettings
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

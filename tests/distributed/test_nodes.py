@@ -26,7 +26,7 @@ from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
 from icalib.parts.job import ColumnJob
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import run
 from icalib.training.answers import TrainJob
 from icalib.uncertainty.estimator import MCDropout

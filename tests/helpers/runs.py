@@ -13,7 +13,8 @@ from icalib.core.component import has_setting, with_settings
 from icalib.core.events import Emit, Event, Message, StageFinished, ignore
 from icalib.core.run_folder import RunFolder
 from icalib.methods.catalogue import load_method
-from icalib.pipeline.executor import Executor, LocalExecutor, Resources
+from icalib.pipeline.executor import Executor, LocalExecutor
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, RunSettings
 
 TRAINING = {

@@ -87,10 +87,10 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
         runs=runs,
         executor="local",
     )
-    (bert,) = found.curve.curves
-    few, many = (point.num_labels for point in bert.points)
+    (points,) = found.curve.curves.values()
+    few, many = (point.num_labels for point in points)
     assert few * 3 == pytest.approx(many, abs=3)
-    assert [len(point.runs) for point in bert.points] == [2, 2]
+    assert [len(point.runs) for point in points] == [2, 2]
     assert [run.result["method"] for run in found.curve.lines] == ["bm25", "bi-encoder", "candidates-only"]
     assert "the next 100 are worth" in found.verdicts["bert"]
     assert "bert" in found.verdicts["bert"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from icalib.core import temporary
+from icalib.core import files
 from icalib.core.files import is_unused, remove_abandoned, temporary_beside, write_json
 
 KILLED_WHILE_WRITING = """
@@ -32,10 +32,10 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_write(tmp_path
 
 def test_what_others_are_writing_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running = temporary_beside(tmp_path / "of this process")
-    monkeypatch.setattr(temporary, "_process_space", lambda: "0" * 8)
+    monkeypatch.setattr(files, "_process_space", lambda: "0" * 8)
     elsewhere = temporary_beside(tmp_path / "of another machine")
     monkeypatch.undo()
-    monkeypatch.setattr(temporary, "_is_running", lambda process: process == os.getpid())
+    monkeypatch.setattr(files, "_is_running", lambda process: process == os.getpid())
     elsewhere = elsewhere.with_name(elsewhere.name.replace(f"-{os.getpid()}-", "-1-"))
     for path in (running, elsewhere, tmp_path / ".x.tmp", tmp_path / ".nfs0001", tmp_path / "kept"):
         path.write_text("")

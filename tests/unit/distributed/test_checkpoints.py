@@ -10,7 +10,7 @@ import pytest
 from icalib.core.stage_cache import RESUME
 from icalib.distributed import training
 from icalib.distributed.checkpoints import STATE, OwnCheckpoints, has_ray_checkpoints, last_name
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 
 
 def writer(text: str) -> Callable[[Path], None]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
 from icalib.distributed.session import DRIVER_CPUS, available, available_to_trials, room_for_workers, worker_environment
-from icalib.pipeline.executor import Resources
+from icalib.pipeline.resources import Resources
 
 HEAD = (0, 0)
 Cluster = Callable[..., None]

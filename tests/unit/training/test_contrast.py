@@ -14,7 +14,7 @@ from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import BUDGET, pool_texts, tiny_ranker
 from torch import Tensor
 from torch.nn.functional import relu
-from unit.regimes.test_regimes import PARTS, RecordingStages
+from unit.regimes.test_regimes import RecordingStages
 
 from icalib.core.component import validated, with_settings
 from icalib.core.errors import SettingError
@@ -190,8 +190,8 @@ def test_without_weight_the_regime_asks_for_what_bert_asks_for(name: str, tmp_pa
     assert isinstance(method.regime, Augmented.Config)
     contrast = method.regime.contrast.model_copy(update={"weight": 0.0})
     one, other = NoGenerator(tmp_path / "one"), NoGenerator(tmp_path / "other")
-    method.regime.model_copy(update={"contrast": contrast}).build().run(one, PARTS)
-    bert.regime.build().run(other, PARTS)
+    method.regime.model_copy(update={"contrast": contrast}).build().run(one)
+    bert.regime.build().run(other)
     assert one.generated is None
     ((name_of_one, asked),) = one.trained
     ((name_of_other, bert_asked),) = other.trained
@@ -205,7 +205,7 @@ def test_texts_are_made_up_before_the_training_that_contrasts_them(
 ) -> None:
     method = load_method(name)
     stages = NoGenerator(tmp_path)
-    method.regime.build().run(stages, PARTS)
+    method.regime.build().run(stages)
     assert stages.generated == (wanted, number)
     ((_, training),) = stages.trained
     assert training.augmentation is not None
