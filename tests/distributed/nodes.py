@@ -128,7 +128,7 @@ def where(_: object) -> str:
 class Chain:
     """A posterior's task that tells its node and its number of GPUs."""
 
-    def run(self) -> tuple[str, int]:
+    def __call__(self) -> tuple[str, int]:
         import ray
 
         return where(None), len(ray.get_gpu_ids())
