@@ -13,8 +13,8 @@ Laplace's Gaussian posterior. Without intents (the plain view) the part is 0, so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -55,7 +55,8 @@ _RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _RARE = 1e-3  # the least frequency of an intent in the ratio
 _MAX_VALIDATED = 500  # pools
 
-Vectors = Mapping[bytes, npt.NDArray[np.float32]]
+Array = npt.NDArray[np.float32]
+Vectors = Mapping[bytes, Array]
 """Vector of each text, by its ids."""
 
 
@@ -67,7 +68,7 @@ class Intent(Settings):
     num_components: int = Field(default=24, ge=1)
     """Principal components of the candidates' vectors."""
     num_folds: int = Field(default=5, ge=2)
-    """K folds, which choose the ridge of the bilinear form, and from which later parts see this one out of fold."""
+    """K folds, which choose the ridge of the form, and from which later parts see this one out of fold."""
     max_crossed: int = Field(default=40, ge=0)
     """Cross the candidate's own predicted intents only up to this number of intents, since the form has its square."""
 
@@ -82,38 +83,37 @@ class IntentModel:
         next_DK: weights of the intents of the utterance that follows, given the vector and its intents.
     """
 
-    utterance_DK: npt.NDArray[np.float32]
-    candidate_DK: npt.NDArray[np.float32]
-    next_DK: npt.NDArray[np.float32]
+    utterance_DK: Array
+    candidate_DK: Array
+    next_DK: Array
 
-    @property
-    def num_intents(self) -> int:
-        """K."""
-        return self.utterance_DK.shape[1]
-
-    def of_context(self, vectors_TD: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def of_context(self, vectors_TD: Array) -> Array:
         """Return the probabilities of each utterance's intents, given those predicted of the one before; [T, K]."""
-        probs_TK = np.zeros((len(vectors_TD), self.num_intents), np.float32)
-        for turn, vector_D in enumerate(vectors_TD):
-            before_K = probs_TK[turn - 1] if turn else np.zeros(self.num_intents, np.float32)
-            features = with_bias(_with_previous(vector_D[None], before_K[None], np.array([turn == 0])))
-            probs_TK[turn] = expit(product(features, self.utterance_DK))[0]
-        return probs_TK
+        return _context_intents(self.utterance_DK, vectors_TD)
 
-    def of_reply(
-        self, vectors_ND: npt.NDArray[np.float32], probs_NK: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def of_reply(self, vectors_ND: Array, probs_NK: Array) -> Array:
         """Return the probabilities of the intents of what follows utterances with these vectors and intents, [N, K]."""
-        return expit(product(with_bias(np.concatenate([vectors_ND, probs_NK], 1)), self.next_DK))
+        return _reply_intents(self.next_DK, vectors_ND, probs_NK)
 
-    def of_candidates(self, vectors_CD: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def of_candidates(self, vectors_CD: Array) -> Array:
         """Return the probabilities of the intents that candidates would have, [C, K]."""
         return expit(product(with_bias(vectors_CD), self.candidate_DK))
 
 
-def _with_previous(
-    vectors_ND: npt.NDArray[np.float32], before_NK: npt.NDArray[np.float32], is_first_N: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float32]:
+def _context_intents(utterance_DK: Array, vectors_TD: Array) -> Array:
+    probs_TK = np.zeros((len(vectors_TD), utterance_DK.shape[1]), np.float32)
+    for turn, vector_D in enumerate(vectors_TD):
+        before_K = probs_TK[turn - 1] if turn else np.zeros_like(probs_TK[0])
+        features = with_bias(_with_previous(vector_D[None], before_K[None], np.array([turn == 0])))
+        probs_TK[turn] = expit(product(features, utterance_DK))[0]
+    return probs_TK
+
+
+def _reply_intents(next_DK: Array, vectors_ND: Array, probs_NK: Array) -> Array:
+    return expit(product(with_bias(np.concatenate([vectors_ND, probs_NK], 1)), next_DK))
+
+
+def _with_previous(vectors_ND: Array, before_NK: Array, is_first_N: npt.NDArray[np.bool_]) -> Array:
     return np.concatenate([vectors_ND, before_NK, is_first_N[:, None].astype(np.float32)], 1)
 
 
@@ -121,8 +121,8 @@ def _with_previous(
 class _Utterances:
     """All utterances of some contexts in order: vectors, gold intents, place in the context, and number of the pool."""
 
-    vectors_ND: npt.NDArray[np.float32]
-    intents_NK: npt.NDArray[np.float32]
+    vectors_ND: Array
+    intents_NK: Array
     turn_N: npt.NDArray[np.int64]
     pool_N: npt.NDArray[np.int64]
 
@@ -139,69 +139,77 @@ class _Utterances:
             np.array([number for number, _, _ in found]),
         )
 
-    def of_pools(self, is_kept: npt.NDArray[np.bool_]) -> _Utterances:
-        kept = is_kept[self.pool_N]
-        return _Utterances(self.vectors_ND[kept], self.intents_NK[kept], self.turn_N[kept], self.pool_N[kept])
+    def take(self, kept_N: npt.NDArray[np.bool_]) -> _Utterances:
+        return _Utterances(self.vectors_ND[kept_N], self.intents_NK[kept_N], self.turn_N[kept_N], self.pool_N[kept_N])
 
-    def before(self, values_NK: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def before(self, values_NK: Array) -> Array:
         """Return the values of the utterance before, 0 for first ones."""
         previous_NK = np.roll(values_NK, 1, axis=0)
         previous_NK[self.turn_N == 0] = 0.0
         return previous_NK
 
-    def fit(self, before_NK: npt.NDArray[np.float32], ridge: float) -> IntentModel:
-        """Fit to the utterances with intents: nothing says whether the others were annotated.
+    # Only utterances with intents are fitted to: nothing says whether the others were annotated. `before_NK` are the
+    # intents of the utterance before, as predictions will have them.
 
-        Args:
-            before_NK: intents of the utterance before, as predictions will have them.
-        """
+    def fit_utterance(self, before_NK: Array, ridge: float) -> Array:
         known = self.intents_NK.any(1)
         features = _with_previous(self.vectors_ND, before_NK, self.turn_N == 0)
-        follows = np.flatnonzero(known & (self.turn_N > 0))
-        replied_to = np.concatenate([self.vectors_ND[follows - 1], before_NK[follows]], 1)
-        return IntentModel(
-            fit_labels(features[known], self.intents_NK[known], ridge),
-            fit_labels(self.vectors_ND[known], self.intents_NK[known], ridge),
-            fit_labels(replied_to, self.intents_NK[follows], ridge),
-        )
+        return fit_labels(features[known], self.intents_NK[known], ridge)
 
-    def predicted_by(self, model: IntentModel) -> npt.NDArray[np.float32]:
-        """Return the probabilities [N, K] that a model predicts turn by turn."""
+    def fit_candidate(self, ridge: float) -> Array:
+        known = self.intents_NK.any(1)
+        return fit_labels(self.vectors_ND[known], self.intents_NK[known], ridge)
+
+    def fit_next(self, before_NK: Array, ridge: float) -> Array:
+        follows = np.flatnonzero(self.intents_NK.any(1) & (self.turn_N > 0))
+        replied_to = np.concatenate([self.vectors_ND[follows - 1], before_NK[follows]], 1)
+        return fit_labels(replied_to, self.intents_NK[follows], ridge)
+
+    def predicted_by(self, utterance_DK: Array) -> Array:
+        """Return the probabilities [N, K] that the weights of an intent model predict turn by turn."""
         starts = np.flatnonzero(self.turn_N == 0)
         parts = np.split(self.vectors_ND, starts[1:]) if len(starts) else []
-        return np.concatenate([model.of_context(part) for part in parts]) if parts else self.intents_NK
+        return np.concatenate([_context_intents(utterance_DK, part) for part in parts]) if parts else self.intents_NK
 
 
-class OutOfFold(NamedTuple):
-    """Probabilities of the intents of utterances, and of what follows them, by fits to the other folds; [N, K] each."""
+class ContextIntents(NamedTuple):
+    """Probabilities of the intents of N utterances, and of what follows them; [N, K] each."""
 
-    probs_NK: npt.NDArray[np.float32]
-    reply_NK: npt.NDArray[np.float32]
+    probs_NK: Array
+    reply_NK: Array
 
 
 def fit_intents(
     utterances: _Utterances, fold_P: npt.NDArray[np.int64], num_folds: int, ridge: float
-) -> tuple[IntentModel, OutOfFold]:
+) -> tuple[IntentModel, ContextIntents]:
     """Fit an intent model; return it and what is predicted out of fold of the utterances that it is fitted to.
 
     A first fit reads the gold intents before; the second reads those that the first predicts out of fold, with the
     errors that it will meet.
     """
 
-    def out_of_fold(before_NK: npt.NDArray[np.float32]) -> OutOfFold:
-        found = OutOfFold(np.zeros_like(utterances.intents_NK), np.zeros_like(utterances.intents_NK))
+    def out_of_fold(predict: Callable[[_Utterances, _Utterances, npt.NDArray[np.bool_]], Array]) -> Array:
+        found_NK = np.zeros_like(utterances.intents_NK)
         for fold in range(num_folds):
-            held = (fold_P == fold)[utterances.pool_N]
-            if held.any() and not held.all():
-                model = utterances.of_pools(fold_P != fold).fit(before_NK[~held], ridge)
-                others = utterances.of_pools(fold_P == fold)
-                found.probs_NK[held] = others.predicted_by(model)
-                found.reply_NK[held] = model.of_reply(others.vectors_ND, found.probs_NK[held])
-        return found
+            held_N = (fold_P == fold)[utterances.pool_N]
+            if held_N.any() and not held_N.all():
+                found_NK[held_N] = predict(utterances.take(~held_N), utterances.take(held_N), held_N)
+        return found_NK
 
-    first = out_of_fold(utterances.before(utterances.intents_NK))
-    before_NK = utterances.before(first.probs_NK)
-    return utterances.fit(before_NK, ridge), out_of_fold(before_NK)
+    def probs_given(before_NK: Array) -> Array:
+        return out_of_fold(
+            lambda others, held, held_N: held.predicted_by(others.fit_utterance(before_NK[~held_N], ridge))
+        )
+
+    before_NK = utterances.before(probs_given(utterances.before(utterances.intents_NK)))
+    probs_NK = probs_given(before_NK)
+    reply_NK = out_of_fold(
+        lambda others, held, held_N: _reply_intents(
+            others.fit_next(before_NK[~held_N], ridge), held.vectors_ND, probs_NK[held_N]
+        )
+    )
+    weights = (utterances.fit_utterance(before_NK, ridge), utterances.fit_candidate(ridge))
+    return IntentModel(*weights, utterances.fit_next(before_NK, ridge)), ContextIntents(probs_NK, reply_NK)
 
 
 @dataclass(frozen=True)
@@ -217,43 +225,36 @@ class IntentWeights:
     """
 
     model: IntentModel
-    components_DP: npt.NDArray[np.float32]
-    centre_D: npt.NDArray[np.float32]
-    frequency_K: npt.NDArray[np.float32]
-    form_F: npt.NDArray[np.float32]
-    spread_FF: npt.NDArray[np.float32]
+    components_DP: Array
+    centre_D: Array
+    frequency_K: Array
+    form_F: Array
+    spread_FF: Array
     crosses_intents: bool
 
-    def features(
-        self, probs_K: npt.NDArray[np.float32], reply_K: npt.NDArray[np.float32], candidates_CD: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def features(self, probs_K: Array, reply_K: Array, candidates_CD: Array) -> Array:
         """Return what the form is linear in, [C, F], given the intents of the last utterance and of a reply to it."""
         intents_CK = self.model.of_candidates(candidates_CD)
         has_K, lacks_K = reply_K / self.frequency_K, (1 - reply_K) / (1 - self.frequency_K)
-        ratio_C1 = np.log(intents_CK * has_K + (1 - intents_CK) * lacks_K).sum(1, keepdims=True)
-        known = [product(candidates_CD - self.centre_D, self.components_DP)]
-        known_CQ = np.concatenate([*known, intents_CK] if self.crosses_intents else known, 1)
+        ratio_CK = (intents_CK * has_K + (1 - intents_CK) * lacks_K).clip(1e-38)  # 0 and 1 may contradict each other
+        known_CQ = product(candidates_CD - self.centre_D, self.components_DP)
+        if self.crosses_intents:
+            known_CQ = np.concatenate([known_CQ, intents_CK], 1)
         crossed_CF = (probs_K[None, :, None] * known_CQ[:, None, :]).reshape(len(known_CQ), -1)
-        return np.concatenate([ratio_C1, crossed_CF], 1)
+        return np.concatenate([np.log(ratio_CK).sum(1, keepdims=True), crossed_CF], 1)
 
     def save(self, folder: Path) -> None:
         """Write a safetensors file."""
-        arrays = {name: getattr(self, f"{name}_{shape}") for name, shape in _ARRAYS.items()}
-        arrays |= {name: getattr(self.model, f"{name}_DK") for name in _MODELS}
-        arrays["crosses_intents"] = np.array([self.crosses_intents])
+        arrays = (vars(self.model) | vars(self)).items()
         with whole_file(folder / WEIGHTS) as temporary:
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+            save_file({name: np.ascontiguousarray(value) for name, value in arrays if name != "model"}, temporary)
 
     @classmethod
     def load(cls, folder: Path) -> IntentWeights:
         """Read what `save` wrote."""
-        found = load_file(folder / WEIGHTS)
-        model = IntentModel(*(found[name] for name in _MODELS))
-        return cls(model, *(found[name] for name in _ARRAYS), crosses_intents=bool(found["crosses_intents"][0]))
-
-
-_MODELS = ("utterance", "candidate", "next")
-_ARRAYS = {"components": "DP", "centre": "D", "frequency": "K", "form": "F", "spread": "FF"}
+        found: dict[str, Any] = load_file(folder / WEIGHTS)
+        model = IntentModel(*(found.pop(field.name) for field in fields(IntentModel)))
+        return cls(model=model, crosses_intents=bool(found.pop("crosses_intents")[0]), **found)
 
 
 @dataclass(frozen=True)
@@ -274,26 +275,20 @@ class LoadedIntent:
         encoder = load_dual_encoder(folder, precision, device)
         return cls(encoder, encoder.layout, IntentWeights.load(folder), device, precision, has_variance)
 
-    def columns(self, pools: Sequence[TokenPool]) -> tuple[Columns, list[npt.NDArray[np.float32]]]:
+    def columns(self, pools: Sequence[TokenPool]) -> tuple[Columns, list[Array]]:
         """Return the column of pools, and the probabilities of each context's intents [T, K]."""
         texts = [ids for pool in pools for ids in (*pool.context, *pool.candidates)]
         vectors = vectors_of(self.encoder, self.layout, texts, self.device, self.precision)
         model = self.weights.model
         probs = [model.of_context(_utterances(pool, vectors)) for pool in pools]
-        last_PD = np.stack([vectors[pool.context[-1].tobytes()] for pool in pools])
-        reply_PK = model.of_reply(last_PD, np.stack([probs_TK[-1] for probs_TK in probs]))
-        features_ND = np.concatenate(
-            [
-                self.weights.features(probs_TK[-1], reply_K, _candidates(pool, vectors))
-                for pool, probs_TK, reply_K in zip(pools, probs, reply_PK, strict=True)
-            ]
-        )
+        context = _last_intents(model, pools, np.stack([probs_TK[-1] for probs_TK in probs]), vectors)
+        features_ND = _features(self.weights, pools, context, vectors)
         mean_N = product(features_ND, self.weights.form_F).astype(np.float64)
         var_N = (product(features_ND, self.weights.spread_FF).astype(np.float64) ** 2).sum(1)
         return {"intent": Column(mean_N[None], (var_N if self.has_variance else np.zeros_like(var_N))[None])}, probs
 
 
-def chosen_intents(probs: Iterable[npt.NDArray[np.float32]], choice: IntentChoice) -> list[list[list[int]]]:
+def chosen_intents(probs: Iterable[Array], choice: IntentChoice) -> list[list[list[int]]]:
     """Return the intents of each utterance that are chosen by their probabilities."""
     return [[choice.chosen(probs_K.astype(np.float64)).tolist() for probs_K in probs_TK] for probs_TK in probs]
 
@@ -308,18 +303,31 @@ def vectors_of(
     return dict(zip(distinct, found, strict=True))
 
 
-def _utterances(pool: TokenPool, vectors: Vectors) -> npt.NDArray[np.float32]:
+def _utterances(pool: TokenPool, vectors: Vectors) -> Array:
     return np.stack([vectors[ids.tobytes()] for ids in pool.context])
 
 
-def _candidates(pool: TokenPool, vectors: Vectors) -> npt.NDArray[np.float32]:
+def _candidates(pool: TokenPool, vectors: Vectors) -> Array:
     return np.stack([vectors[ids.tobytes()] for ids in pool.candidates])
+
+
+def _last_intents(model: IntentModel, pools: Sequence[TokenPool], probs_PK: Array, vectors: Vectors) -> ContextIntents:
+    """Return the intents of each pool's last utterance, as they are given, and of a reply to it."""
+    last_PD = np.stack([vectors[pool.context[-1].tobytes()] for pool in pools])
+    return ContextIntents(probs_PK, model.of_reply(last_PD, probs_PK))
+
+
+def _features(weights: IntentWeights, pools: Sequence[TokenPool], context: ContextIntents, vectors: Vectors) -> Array:
+    each = zip(pools, *context, strict=True)
+    return np.concatenate(
+        [weights.features(probs_K, reply_K, _candidates(pool, vectors)) for pool, probs_K, reply_K in each]
+    )
 
 
 class IntentJob(ShardedJob):
     """Fits the intent part, in one shard; writes checkpoint/, the out-of-fold column, and what validation says."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # the intents of a reply
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # arrays by the names of their fields
     verb: ClassVar[str] = "fitting intents"
 
     settings: Intent
@@ -367,13 +375,11 @@ class IntentJob(ShardedJob):
         known = _Utterances.of(pools[: len(labelled)], vectors, self.num_intents)
         model, found = fit_intents(known, fold_P, self.settings.num_folds, self.settings.ridge)
         last_N = np.append(known.turn_N[1:] == 0, True)
-        others = pools[len(labelled) :]
-        of_others = [model.of_context(_utterances(pool, vectors))[-1] for pool in others]
+        of_others = [model.of_context(_utterances(pool, vectors))[-1] for pool in pools[len(labelled) :]]
         probs_PK = np.stack([*found.probs_NK[last_N], *of_others])
-        last_PD = np.stack([vectors[pool.context[-1].tobytes()] for pool in pools])
-        reply_PK = model.of_reply(last_PD, probs_PK)
-        reply_PK[: len(labelled)] = found.reply_NK[last_N]
-        weights, column = self._form(model, pools, labels, OutOfFold(probs_PK, reply_PK), vectors, fold_P)
+        context = _last_intents(model, pools, probs_PK, vectors)
+        context.reply_NK[: len(labelled)] = found.reply_NK[last_N]
+        weights, column = self._form(model, pools, labels, context, vectors, fold_P)
         encoder.save(folder / "checkpoint", encoder.state_dict())
         weights.save(folder / "checkpoint")
         (folder / OUT_OF_FOLD).mkdir(exist_ok=True)
@@ -386,7 +392,7 @@ class IntentJob(ShardedJob):
         model: IntentModel,
         pools: Sequence[TokenPool],
         labels: Sequence[PairLabels],
-        context: OutOfFold,
+        context: ContextIntents,
         vectors: Vectors,
         fold_P: npt.NDArray[np.int64],
     ) -> tuple[IntentWeights, Column]:
@@ -405,12 +411,7 @@ class IntentJob(ShardedJob):
         raw = IntentWeights(model, components_DP, centre_D, frequency_K, empty, empty[:, None], crosses)
         sizes = [len(pool.candidates) for pool in pools]
         pool_N = np.repeat(np.arange(len(pools)), sizes)
-        x_ND = np.concatenate(
-            [
-                raw.features(probs_K, reply_K, _candidates(pool, vectors))
-                for pool, probs_K, reply_K in zip(pools, *context, strict=True)
-            ]
-        )
+        x_ND = _features(raw, pools, context, vectors)
         offset_N = np.zeros(len(x_ND), np.float32)
         if self.offsets is not None:
             found = Offsets.load(self.offsets.path / "train.parquet")
@@ -423,9 +424,8 @@ class IntentJob(ShardedJob):
         form = _Form(x_ND, offset_N, label_N, pool_N, fold_N)
         ridge, out_of_fold_N = form.best_ridge(self.settings.num_folds)
         form_F, spread_FF = form.fit(ridge)
-        weights = replace(raw, form_F=form_F, spread_FF=spread_FF)
-        of_labelled = out_of_fold_N[fold_N >= 0].astype(np.float64)
-        return weights, Column.certain(of_labelled)
+        of_labelled = Column.certain(out_of_fold_N[fold_N >= 0].astype(np.float64))
+        return replace(raw, form_F=form_F, spread_FF=spread_FF), of_labelled
 
     def _validation(self, model: IntentModel, encoder: DualEncoder, device: torch.device) -> dict[str, Any]:
         """Return how well intents of validation pools are predicted; see `intent_measures`."""
@@ -436,22 +436,22 @@ class IntentJob(ShardedJob):
             pools, vectors_of(encoder, encoder.layout, texts, device, self.precision), self.num_intents
         )
         known = utterances.intents_NK.any(1)
-        return intent_measures(utterances.predicted_by(model)[known], utterances.intents_NK[known] > 0)
+        return intent_measures(utterances.predicted_by(model.utterance_DK)[known], utterances.intents_NK[known] > 0)
 
 
 @dataclass(frozen=True)
 class _Form:
-    """The data of the bilinear form: features, offsets, labels (−1: none), pools and folds of N pairs."""
+    """The data of the form: features, offsets, labels (−1: none), pools and folds of N pairs."""
 
-    x_ND: npt.NDArray[np.float32]
-    offset_N: npt.NDArray[np.float32]
+    x_ND: Array
+    offset_N: Array
     label_N: npt.NDArray[np.int64]
     pool_N: npt.NDArray[np.int64]
     fold_N: npt.NDArray[np.int64]
 
-    def best_ridge(self, num_folds: int) -> tuple[float, npt.NDArray[np.float32]]:
+    def best_ridge(self, num_folds: int) -> tuple[float, Array]:
         """Return the ridge with the smallest out-of-fold loss, and the out-of-fold values that it gives [N]."""
-        found: list[tuple[float, float, npt.NDArray[np.float32]]] = []
+        found: list[tuple[float, float, Array]] = []
         held_in = [self.fold_N == fold for fold in range(num_folds)]
         folds = [(held_N, self._choices(~held_N), self._choices(held_N)) for held_N in held_in]
         for ridge in _RIDGES:
@@ -465,7 +465,7 @@ class _Form:
         _, ridge, values_N = min(found, key=lambda one: one[0])
         return ridge, values_N
 
-    def fit(self, ridge: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def fit(self, ridge: float) -> tuple[Array, Array]:
         """Return the weights [F] and L of their covariance L Lᵀ = (information + ridge)⁻¹ (Laplace)."""
         choices = self._choices(np.ones(len(self.x_ND), bool))
         weight_F = fit_choices(self.x_ND, self.offset_N, choices, ridge)
@@ -479,7 +479,7 @@ class _Form:
         return Choices.of(np.where(pairs_N, self.pool_N, -1), np.where(pairs_N, self.label_N, -1))
 
 
-def intent_measures(probs_NK: Floats | npt.NDArray[np.float32], gold_NK: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def intent_measures(probs_NK: Floats | Array, gold_NK: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Return micro and macro F1 at each threshold, F1 of each intent at the best, and their frequencies."""
     if not len(probs_NK):
         return {}

@@ -52,7 +52,7 @@ def accuracy(probs_NK: np.ndarray, gold_NK: np.ndarray) -> float:
 def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
     learnt, fresh = utterances(1, 100, 0.4), utterances(2, 200, 0.4)
     model, (out_of_fold_NK, _) = fit_intents(learnt, np.arange(100) % 2, 2, 0.05)
-    found_NK = fresh.predicted_by(model)
+    found_NK = fresh.predicted_by(model.utterance_DK)
     assert accuracy(found_NK, fresh.intents_NK) > 0.8
     assert accuracy(out_of_fold_NK, learnt.intents_NK) > 0.75
     later = fresh.turn_N > 0
@@ -64,7 +64,7 @@ def test_predictions_out_of_fold_are_worse_than_those_in_sample_where_nothing_ca
     noise = utterances(3, 30, 0.4)
     shuffled = _Utterances(noise.vectors_ND, RNG(4).permutation(noise.intents_NK), noise.turn_N, noise.pool_N)
     model, (out_of_fold_NK, _) = fit_intents(shuffled, np.arange(30) % 2, 2, 1e-3)
-    in_sample_NK = shuffled.predicted_by(model)
+    in_sample_NK = shuffled.predicted_by(model.utterance_DK)
     assert accuracy(in_sample_NK, shuffled.intents_NK) > accuracy(out_of_fold_NK, shuffled.intents_NK) + 0.1
 
 
@@ -182,7 +182,7 @@ def test_the_reply_that_usually_follows_has_the_highest_ratio() -> None:
     assert accuracy(reply_NK[has_next], np.roll(learnt.intents_NK, -1, 0)[has_next]) > 0.9
     empty = np.zeros((8, 0), np.float32)
     weights = IntentWeights(model, empty, CENTRES.mean(0), np.full(3, 1 / 3, np.float32), *EMPTY, False)
-    probs_NK = fresh.predicted_by(model)
+    probs_NK = fresh.predicted_by(model.utterance_DK)
     reply_NK = model.of_reply(fresh.vectors_ND, probs_NK)
     ratio_NC = np.stack([weights.features(p, r, CENTRES)[:, 0] for p, r in zip(probs_NK, reply_NK, strict=True)])
     expected_NC = np.roll(fresh.intents_NK, 1, axis=1)  # 0 → 1 → 2 → 0
