@@ -59,7 +59,7 @@ Runs = Annotated[
     Path, place_option("Where run folders and the stage cache are stored: a folder or e.g. s3://bucket/runs.")
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Training workers; default: one per GPU, or one on this machine's CPU cores.")
+    int | None, typer.Option(min=1, help="Training workers; default: one per GPU, or one on this machine's CPU cores.")
 ]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: this machine.")]
 Executor = Annotated[
