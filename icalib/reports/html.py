@@ -79,7 +79,7 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
         for label, members in runs.items()
     }
-    tests_missing = "There is one method only."
+    tests_missing = f"There is one method only{' beside candidates-only' * (len(runs) > 1)}."
     try:
         tests = paired_tests(runs)
     except DataError as error:
