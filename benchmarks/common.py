@@ -99,11 +99,12 @@ def score_job(
     from icalib.parts.job import ColumnJob
 
     return ColumnJob(
+        part="cross",
         model=made_here(folder / "checkpoint"),
         tokens=made_here(folder / "train.arrow"),
         selection=Selection(labelled_fraction=1.0),
         split="train",
-        part="all",
+        of="all",
         estimator=estimator,
         with_intents=False,
         precision=precision,
@@ -169,7 +170,7 @@ def product_rate(
     for _ in range(rounds):
         started = time.perf_counter()
         for _ in range(products):
-            left @ right
+            _ = left @ right
         wait(device)
         rates.append(2 * products * tokens * inner * outer / (time.perf_counter() - started))
     return max(rates)

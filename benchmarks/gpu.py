@@ -72,7 +72,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         _write_inputs(work, size)
-        peak = product_rate((size.matrix,) * 3, torch.bfloat16, device.type, rounds=2, products=20)
+        peak = product_rate((size.matrix, size.matrix, size.matrix), torch.bfloat16, device.type, rounds=2, products=20)
         _score(work, size, device, peak)
         in_fresh_process(_train_with_zero, work, number, rehearse)
         in_fresh_process(_share_gpus, work, number, rehearse)

@@ -16,9 +16,12 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from common import in_fresh_process, made_here
+
+if TYPE_CHECKING:
+    from icalib.core.job import ShardedJob
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # tests/helpers has the tiny BERT
 
@@ -115,7 +118,6 @@ def _tokenise(work: Path, size: int) -> None:
 
 
 def _score(work: Path, size: int) -> None:
-    import torch
     from helpers.tiny_models import tiny_ranker
 
     from icalib.data.selection import Selection
@@ -125,11 +127,12 @@ def _score(work: Path, size: int) -> None:
     ranker = tiny_ranker(work.parent / "bert")
     ranker.save(work / "checkpoint", ranker.state_dict())
     job = ColumnJob(
+        part="cross",
         model=made_here(work / "checkpoint"),
         tokens=made_here(work / "train.arrow"),
         selection=Selection(labelled_fraction=0.01),
         split="train",
-        part="all",
+        of="all",
         estimator=MCDropout.Config(num_passes=2),
         with_intents=False,
         precision="fp32",
@@ -137,9 +140,23 @@ def _score(work: Path, size: int) -> None:
         pools_per_shard=500,
         seed=1,
     )
-    (work / "scores").mkdir()
-    for number, rows in enumerate(job.shards()):
-        job.compute_shard(number, rows, work / "scores", torch.device("cpu"))
+    _in_shards(job, work / "columns")
+
+
+def _add(work: Path, size: int) -> None:
+    from icalib.parts.sum import SumJob
+    from icalib.uncertainty.estimator import MCDropout
+
+    columns = {"cross": made_here(work / "columns")}
+    _in_shards(SumJob(columns=columns, estimator=MCDropout.Config(num_passes=2)), work / "scores")
+
+
+def _in_shards(job: ShardedJob, folder: Path) -> None:
+    import torch
+
+    folder.mkdir()
+    for number, shard in enumerate(job.shards()):
+        job.compute_shard(number, shard, folder, torch.device("cpu"))
 
 
 def _pseudo_label(work: Path, size: int) -> None:
@@ -167,6 +184,7 @@ STEPS: dict[str, Callable[[Path, int], None]] = {
     "mine": _mine,
     "tokenise": _tokenise,
     "score": _score,
+    "add": _add,
     "pseudo-label": _pseudo_label,
     "evaluate": _evaluate,
 }

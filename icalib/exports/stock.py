@@ -154,7 +154,7 @@ def _cosine_scorer(bi_encoder: LoadedBiEncoder) -> Scorer:
 
     def score(pool: Pool) -> Scores:
         tokens = token_pool(pool, tokenize, bi_encoder.config.budget)
-        (cosine_C,) = pool_cosines(bi_encoder.encoder, layout, [tokens])
+        cosine_C = pool_cosines(bi_encoder.encoder, layout, [tokens])
         context = [layout.cls, *layout.context_ids(tokens.context, None).tolist(), layout.separator]
         ids = [[*context, layout.cls, *ids.tolist(), layout.separator] for ids in tokens.candidates]
         return Scores(ids, cosine_C[:, None])

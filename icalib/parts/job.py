@@ -46,7 +46,7 @@ Predicted = Sequence[Sequence[Sequence[int]]]
 class ColumnJob(ShardedJob):
     """Computes a part's column of a part of a split, in shards."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # passes of contexts and candidates are crossed
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch`."
 

@@ -76,7 +76,7 @@ class LoadedBiEncoder:
     def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, None]:
         """Score pools (SCORE_SCHEMA): the cosine as the logit; nothing is random."""
         pools = list(store.pools(rows))
-        return untrained_table(pools, pool_cosines(self.encoder, self.layout, pools, self.device)[0], rows), None
+        return untrained_table(pools, pool_cosines(self.encoder, self.layout, pools, self.device), rows), None
 
 
 @dataclass(frozen=True)

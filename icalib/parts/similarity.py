@@ -25,7 +25,7 @@ from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.dual_encoder import DualEncoder, load_dual_encoder, pool_cosines
+from icalib.models.dual_encoder import DualEncoder, crossed_cosines, load_dual_encoder, pool_cosines
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
@@ -171,7 +171,7 @@ class CosineValidation:
     def __call__(self, model: DualEncoder, rank: int, world_size: int) -> list[tuple[int, list[float], list[int]]]:
         """Return (row, cosines of the candidates, their labels) of every world-size-th pool."""
         pools = list(self._store.pools(self._rows[rank::world_size]))
-        cosine_N = pool_cosines(model.encoder, self._layout, pools, self._device)[0]
+        cosine_N = pool_cosines(model.encoder, self._layout, pools, self._device)
         cosines = np.split(cosine_N, np.cumsum([len(pool.candidates) for pool in pools])[:-1])
         labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
         return [(pool.row, own.tolist(), right) for pool, own, right in zip(pools, cosines, labels, strict=True)]
@@ -253,11 +253,11 @@ class LoadedSimilarity:
 
     def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:
         """Return the cosines of pools; they are the same in both views."""
-        seeds = None if self.num_passes is None else [child_seed(seed, "similarity", t) for t in range(self.num_passes)]
-        mean_SN = pool_cosines(
-            self.model.encoder, self.layout, pools, self.device, precision=self.precision, dropout_seeds=seeds
-        )
-        return {"plain": Column(mean_SN, np.zeros_like(mean_SN))}
+        model, layout, device, precision = self.model.encoder, self.layout, self.device, self.precision
+        if self.num_passes is None:
+            return {"plain": Column.certain(pool_cosines(model, layout, pools, device, precision=precision))}
+        seeds = [child_seed(seed, "similarity", t) for t in range(self.num_passes)]
+        return {"plain": Column(*crossed_cosines(model, layout, pools, device, seeds, precision=precision))}
 
 
 def num_passes(estimator: AbstractEstimator.Config) -> int | None:

@@ -88,7 +88,7 @@ def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool], mo
     encoder = DualEncoder.load(model.path).encoder if model else config.build(num_intents=0)
     tokenizer, budget = Tokenizer(config.backbone), config.budget
     layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
-    return pool_cosines(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])[0]
+    return pool_cosines(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])
 
 
 def token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:

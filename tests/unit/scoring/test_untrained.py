@@ -38,7 +38,7 @@ def test_the_bi_encoder_is_the_cosine_of_mean_states_encoded_apart(store: TokenS
         with torch.inference_mode():
             return ranker.encoder(batch).states_BLD[0].mean(0)
 
-    (cosine_N,) = pool_cosines(ranker.encoder, ranker.layout, pools)
+    cosine_N = pool_cosines(ranker.encoder, ranker.layout, pools)
     for pool, scores in zip(
         pools, np.split(cosine_N, np.cumsum([len(pool.candidates) for pool in pools])[:-1]), strict=True
     ):

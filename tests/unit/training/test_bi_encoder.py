@@ -13,7 +13,7 @@ from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
 
 from icalib.data.encoding import TokenStore
-from icalib.models.dual_encoder import DualEncoder, pool_cosines
+from icalib.models.dual_encoder import DualEncoder, crossed_cosines, pool_cosines, text_vectors
 from icalib.parts.similarity import PoolContrast, Similarity
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
@@ -51,7 +51,7 @@ def test_the_loss_is_the_softmax_over_the_candidates_of_the_batch(store: TokenSt
     texts = {ids.tobytes(): ids for pool in pools for ids in pool.candidates}
     expected = 0.0
     for pool in pools:
-        everywhere = pool_cosines(dual.encoder, dual.layout, [replace(pool, candidates=list(texts.values()))])[0]
+        everywhere = pool_cosines(dual.encoder, dual.layout, [replace(pool, candidates=list(texts.values()))])
         cosine = dict(zip(texts, everywhere / 0.1, strict=True))
         right = pool.candidates[pool.label].tobytes()
         # every occurrence of a wrong text is a rival of its own
@@ -110,3 +110,17 @@ def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_be
     for name, tensor in weights[0].items():
         for split in weights[1:]:
             torch.testing.assert_close(split[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
+
+
+@pytest.mark.parametrize(("num_passes", "partners"), [(2, {0: [0], 1: [1]}), (5, {0: [0, 2, 4], 3: [1, 3]})])
+def test_passes_of_contexts_meet_those_of_candidates(
+    store: TokenStore, dual: DualEncoder, num_passes: int, partners: dict[int, list[int]]
+) -> None:
+    pools, seeds = [store.pool(0)], list(range(num_passes))
+    mean_TN, var_TN = crossed_cosines(dual.encoder, dual.layout, pools, CPU, seeds)
+    texts = [dual.layout.context_ids(pools[0].context, None), *pools[0].candidates]
+    passes = [text_vectors(dual.encoder, dual.layout, texts, CPU, dropout_seed=seed) for seed in seeds]
+    for own, others in partners.items():
+        cosines = np.stack([passes[other][1:] @ passes[own][0] for other in others])
+        assert mean_TN[own] == pytest.approx(cosines.mean(0), abs=1e-6)
+        assert var_TN[own] == pytest.approx(cosines.var(0, ddof=1) if len(others) > 1 else 0.0, abs=1e-6)
