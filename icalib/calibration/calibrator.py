@@ -127,21 +127,6 @@ class PriorShift(AbstractCalibrator):
         return AffineMap(slope=1.0, offset=offset)
 
 
-@final
-class FocalInverse(AbstractCalibrator):
-    """The exact inverse of the bias that focal loss gives probabilities; nothing is fitted."""
-
-    class Config(AbstractCalibrator.Config):
-        """Settings of the inverse."""
-
-        gamma: float = Field(default=2.0, ge=0, allow_inf_nan=False)
-        """γ of the focal loss that the model was trained with."""
-
-    @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> FocalInverseMap:
-        return FocalInverseMap(gamma=self.config.gamma)
-
-
 def smoothed_targets(label_N: IntArray) -> FloatArray:
     """Return Platt's targets of right and wrong pairs, with which separable labels have a finite best fit; [N]."""
     is_right = label_N == 1

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse, Platt, PriorShift
-from icalib.core.component import Settings, short_name
+from icalib.calibration.calibrator import AbstractCalibrator, Platt, PriorShift
+from icalib.core.component import Settings
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.heads.head import AbstractHead
 from icalib.heads.linear import LinearHead
@@ -57,7 +57,7 @@ class Method(Settings):
     regime: SerializeAsAny[AbstractRegime.Config] = Supervised.Config()
     """Training regime, such as supervised training, an ensemble or self-training."""
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
-    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, focal-inverse, or null.
+    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, or null.
     It changes probabilities, never the ranking. Pseudo labels use probabilities without it; the weights of a sum of
     parts are fitted on validation in any case."""
     decision: Decision = "threshold"
@@ -145,12 +145,10 @@ class Method(Settings):
 
     def _check_calibration(self) -> None:
         calibration, gamma = self.calibration, self.focal_gamma
-        if not isinstance(calibration, FocalInverse.Config | PriorShift.Config):
-            return
-        if gamma is None or calibration.gamma not in (None, gamma):
+        if isinstance(calibration, PriorShift.Config) and (gamma is None or calibration.gamma not in (None, gamma)):
             assumed = "the loss's γ" if calibration.gamma is None else f"γ = {calibration.gamma:g}"
             raise ValueError(
-                f"{short_name(calibration.owner)} inverts a focal loss of {assumed}, and this model is trained with "
+                f"prior-shift inverts a focal loss of {assumed}, and this model is trained with "
                 + (f"γ = {self.loss.gamma}" if isinstance(self.loss, FocalLoss.Config) else self.loss.owner.__name__)
                 + ". Set `calibration.gamma` to the loss's γ (flsd-53 has no inverse), or use platt or temperature"
             )

@@ -93,14 +93,8 @@ def pool_cosines(
     *,
     precision: Precision = "fp32",
 ) -> Floats:
-    """Compute the cosine of the mean token states of context and candidate of each pair, [N].
-
-    Each distinct text is encoded once.
-    """
-    texts, context_N, candidate_N = _texts_of_pairs(layout, pools)
-    with autocast(device, resolve_precision(precision, device)):
-        vectors = text_vectors(encoder, layout, texts, device).astype(np.float64)
-    return _products(vectors[context_N], vectors[candidate_N])
+    """Compute the cosine of the mean token states of context and candidate of each pair, [N], without dropout."""
+    return crossed_cosines(encoder, layout, pools, device, (None,), precision=precision)[0][0]
 
 
 def crossed_cosines(
@@ -108,49 +102,35 @@ def crossed_cosines(
     layout: Layout,
     pools: Sequence[TokenPool],
     device: torch.device,
-    dropout_seeds: Sequence[int],
+    dropout_seeds: Sequence[int | None],
     *,
-    precision: Precision = "fp32",
+    precision: Precision,
 ) -> tuple[Floats, Floats]:
-    """Compute the cosines of T passes with dropout as T Gaussian components: means and variances, [T, N] each.
+    """Compute the cosines of T passes as T Gaussian components: means and variances, [T, N] each.
 
     A context and a candidate have masks of their own, so that every pass of the one can meet every pass of the other.
     Component t is the context's pass t beside the candidate's passes of the same half (even or odd ones, which stay
     independent of each other). This costs T passes, and tells the variance about as well as 1.5 T of them.
     """
-    texts, context_N, candidate_N = _texts_of_pairs(layout, pools)
-    with autocast(device, resolve_precision(precision, device)):
-        passes = [text_vectors(encoder, layout, texts, device, dropout_seed=seed) for seed in dropout_seeds]
-    mean_TN, var_TN = (np.zeros((len(passes), len(context_N))) for _ in range(2))
-    for half in (range(0, len(passes), 2), range(1, len(passes), 2)):
-        candidates = [passes[t][candidate_N].astype(np.float64) for t in half]
-        for t in half:
-            context_ND = passes[t][context_N].astype(np.float64)
-            cosine_HN = np.stack([_products(context_ND, candidate_ND) for candidate_ND in candidates])
-            mean_TN[t] = cosine_HN.mean(0)
-            if len(half) > 1:
-                var_TN[t] = cosine_HN.var(0, ddof=1)
-    return mean_TN, var_TN
-
-
-def _texts_of_pairs(
-    layout: Layout, pools: Sequence[TokenPool]
-) -> tuple[list[Ids], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct texts of pools, and the numbers of each pair's context and candidate among them, [N] each."""
     texts: dict[bytes, Ids] = {}
     keys: list[tuple[bytes, bytes]] = []
     for pool in pools:
         context = layout.context_ids(pool.context, None)
-        texts[context.tobytes()] = context
-        texts.update({ids.tobytes(): ids for ids in pool.candidates})
+        texts |= {ids.tobytes(): ids for ids in (context, *pool.candidates)}
         keys += [(context.tobytes(), ids.tobytes()) for ids in pool.candidates]
     number = {key: index for index, key in enumerate(texts)}
-    first_N, second_N = (np.array([number[pair[side]] for pair in keys], np.int64) for side in (0, 1))
-    return list(texts.values()), first_N, second_N
-
-
-def _products(left_ND: Floats, right_ND: Floats) -> Floats:
-    return np.einsum("nd,nd->n", left_ND, right_ND)
+    context_N, candidate_N = (np.array([number[pair[side]] for pair in keys], np.int64) for side in (0, 1))
+    with autocast(device, resolve_precision(precision, device)):  # each distinct text is encoded once in a pass
+        passes = [text_vectors(encoder, layout, list(texts.values()), device, dropout_seed=s) for s in dropout_seeds]
+    mean_TN, var_TN = (np.zeros((len(passes), len(keys))) for _ in range(2))
+    for half in (range(0, len(passes), 2), range(1, len(passes), 2)):
+        candidates = [passes[t][candidate_N].astype(np.float64) for t in half]
+        for t in half:
+            context_ND = passes[t][context_N].astype(np.float64)
+            cosine_HN = np.stack([np.einsum("nd,nd->n", context_ND, candidate_ND) for candidate_ND in candidates])
+            mean_TN[t] = cosine_HN.mean(0)
+            var_TN[t] = cosine_HN.var(0, ddof=1) if len(half) > 1 else 0.0
+    return mean_TN, var_TN
 
 
 def text_vectors(

@@ -253,11 +253,10 @@ class LoadedSimilarity:
 
     def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:
         """Return the cosines of pools; they are the same in both views."""
-        model, layout, device, precision = self.model.encoder, self.layout, self.device, self.precision
-        if self.num_passes is None:
-            return {"plain": Column.certain(pool_cosines(model, layout, pools, device, precision=precision))}
-        seeds = [child_seed(seed, "similarity", t) for t in range(self.num_passes)]
-        return {"plain": Column(*crossed_cosines(model, layout, pools, device, seeds, precision=precision))}
+        numbers = (None,) if self.num_passes is None else range(self.num_passes)
+        seeds = [None if t is None else child_seed(seed, "similarity", t) for t in numbers]
+        found = crossed_cosines(self.model.encoder, self.layout, pools, self.device, seeds, precision=self.precision)
+        return {"plain": Column(*found)}
 
 
 def num_passes(estimator: AbstractEstimator.Config) -> int | None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from icalib.calibration.calibrator import AbstractCalibrator, FocalInverse, Isotonic, Platt, PriorShift, Temperature
-from icalib.calibration.fitted import AffineMap, FocalInverseMap
+from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
+from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import SettingError
 from icalib.metrics.calibration import nll
 
@@ -19,7 +19,6 @@ CALIBRATORS: dict[str, AbstractCalibrator] = {
     "platt": Platt.Config().build(),
     "isotonic": Isotonic.Config().build(),
     "prior-shift": PriorShift.Config().build(),
-    "focal-inverse": FocalInverse.Config().build(),
 }
 FITTED = ("temperature", "platt", "isotonic")
 
@@ -111,11 +110,6 @@ def test_perfect_scores_get_a_finite_map(name: str) -> None:
     prob = CALIBRATORS[name].fit(logit, (logit > 0).astype(np.int64)).apply(logit)
     assert (prob[:2] < 0.5).all()
     assert (prob[2:] > 0.5).all()
-
-
-def test_the_focal_inverse_takes_gamma_from_its_settings() -> None:
-    calibrator = FocalInverse.Config(gamma=3).build()
-    assert calibrator.fit(np.array([0.0, 1.0]), np.array([0, 1])) == FocalInverseMap(gamma=3)
 
 
 @pytest.mark.parametrize("train_prior", [None, 0.0, 1.0, math.nan])

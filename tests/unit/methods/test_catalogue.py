@@ -88,9 +88,6 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
     ("name", "settings", "message"),
     [
         ("ensemble", {"regime.members": "plain_and_estimated"}, "evaluates one model twice.*mc-dropout"),
-        ("bert", {"calibration": "focal-inverse"}, "γ = 2.*trained with BinaryCrossEntropy"),
-        ("focal", {"calibration": "focal-inverse", "loss.gamma": 3.0}, "γ = 2.*trained with γ = 3"),
-        ("focal", {"calibration": "focal-inverse", "loss.gamma": "flsd-53"}, "no inverse"),
         ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -0.5}, "absolute"),
         ("focal", {"calibration": "prior-shift", "loss.gamma": "flsd-53"}, "the loss's γ.*no inverse"),
         ("bert", {"calibration": "prior-shift", "calibration.gamma": 2.0}, "γ = 2.*trained with BinaryCrossEntropy"),

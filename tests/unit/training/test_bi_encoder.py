@@ -117,7 +117,7 @@ def test_passes_of_contexts_meet_those_of_candidates(
     store: TokenStore, dual: DualEncoder, num_passes: int, partners: dict[int, list[int]]
 ) -> None:
     pools, seeds = [store.pool(0)], list(range(num_passes))
-    mean_TN, var_TN = crossed_cosines(dual.encoder, dual.layout, pools, CPU, seeds)
+    mean_TN, var_TN = crossed_cosines(dual.encoder, dual.layout, pools, CPU, seeds, precision="fp32")
     texts = [dual.layout.context_ids(pools[0].context, None), *pools[0].candidates]
     passes = [text_vectors(dual.encoder, dual.layout, texts, CPU, dropout_seed=seed) for seed in seeds]
     for own, others in partners.items():
