@@ -9,7 +9,7 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Executor, PlaceOptions, Run, parsed_pairs, place_argument, place_option
-from icalib.cli.output import say
+from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull
 from icalib.exports.choices import CalibrationChoice, ExportFormat
@@ -72,7 +72,7 @@ def export(
         ExportFormat | None,
         typer.Option(
             help="cross-encoder: stock sentence_transformers.CrossEncoder loads it. sentence-transformer: stock "
-            "SentenceTransformer does (dual-encoder, bi-encoder, and runs that kept their start). onnx: a graph from "
+            "SentenceTransformer does (a bi-encoder alone). onnx: a graph from "
             "token ids to probabilities (needs icalib[onnx]). Default: the first of these that computes what the "
             "run does; cross-encoder with --distil."
         ),
@@ -104,6 +104,7 @@ def export(
     The model is compared with the run's ranker before anything is written; what a format can't express is refused, and
     the message names the alternative: a student (--distil) can always be exported. Only a student needs workers.
     """
+    starting("export")
     from icalib.api.deploy import export as export_run
     from icalib.core.files import read_json
     from icalib.exports.texts import EXPORT_FILE

@@ -30,20 +30,22 @@ def resumable(function: Callable[..., None]) -> Callable[..., None]:
             except typer.Exit:  # the verb has reported it in its own words
                 raise
             except BaseException as error:  # libraries replace our exception by their own
-                if isinstance(error, KeyboardInterrupt) and not received:
-                    received.append(signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
-                if not received:
+                if not received and not isinstance(error, KeyboardInterrupt):
                     raise
-                what = "Terminated" if received[0] == signal.SIGTERM else "Interrupted"
-                typer.echo(f"\n{what}. {_RESUME}", err=True)
-                raise SystemExit(128 + received[0]) from error
+                raised = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+                number = received[0] if received else raised
+                typer.echo(f"\n{'Terminated' if number == signal.SIGTERM else 'Interrupted'}. {_RESUME}", err=True)
+                raise SystemExit(128 + number) from error
 
     return verb
 
 
 @contextmanager
 def _handlers() -> Generator[list[int], None, None]:
-    """Raise KeyboardInterrupt on both signals, and yield the list of those received; the earlier handlers return."""
+    """Raise KeyboardInterrupt on both signals, and yield the list of those received.
+
+    The earlier handlers return; after a signal both are ignored, since another one would end the exit in a traceback.
+    """
     received: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
@@ -59,4 +61,4 @@ def _handlers() -> Generator[list[int], None, None]:
         yield received
     finally:
         for number, handler in earlier.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if received else handler)

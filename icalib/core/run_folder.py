@@ -81,9 +81,9 @@ class RunFolder:
         run = cls(path)
         pull(run.path, leave_out="checkpoints")
         if not (run.path / "config.yaml").is_file():
+            found = "has no config.yaml" if run.path.is_dir() else "doesn't exist"
             raise RunFolderError(
-                f"{location(run.path)} is not a run folder: it has no config.yaml. Name a folder that `icalib run` "
-                "wrote."
+                f"{location(run.path)} is not a run folder: it {found}. Name a folder that `icalib run` wrote."
             )
         run.check_version()
         if not run.is_finished:

@@ -49,15 +49,11 @@ class LoadedBiEncoder:
         Args:
             config: the method's encoder, whose backbone is used without a checkpoint.
         """
-        if checkpoint is not None:
-            return cls._of(DualEncoder.load(checkpoint).encoder, load_ranker_config(checkpoint).encoder, device)
-        plain = TransformerEncoder.Config(backbone=config.backbone, budget=config.budget)
-        return cls._of(plain.build(num_intents=0, pretrained=True), config, device)
-
-    @classmethod
-    def _of(cls, encoder: TransformerEncoder, config: AbstractEncoder.Config, device: torch.device) -> LoadedBiEncoder:
-        layout = Tokenizer(config.backbone).layout(config.budget, encoder.max_length, encoder.vocabulary)
-        return cls(encoder.to(device).eval(), config, layout, device)
+        if checkpoint is None:
+            loaded = DualEncoder(config.backbone, config.budget)
+        else:
+            loaded, config = DualEncoder.load(checkpoint), load_ranker_config(checkpoint).encoder
+        return cls(loaded.encoder.to(device).eval(), config, loaded.layout, device)
 
     @property
     def num_parameters(self) -> int:

@@ -85,10 +85,9 @@ def untrained_table(pools: Sequence[Pool] | Sequence[TokenPool], logit: Floats, 
 
 
 def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None) -> Floats:
-    encoder = DualEncoder.load(model.path).encoder if model else config.build(num_intents=0)
     tokenizer, budget = Tokenizer(config.backbone), config.budget
-    layout = tokenizer.layout(budget, encoder.max_length, encoder.vocabulary)
-    return pool_cosines(encoder, layout, [token_pool(pool, tokenizer, budget) for pool in pools])
+    loaded = (DualEncoder.load(model.path) if model else DualEncoder(config.backbone, budget)).eval()
+    return pool_cosines(loaded.encoder, loaded.layout, [token_pool(pool, tokenizer, budget) for pool in pools])
 
 
 def token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:

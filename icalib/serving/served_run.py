@@ -66,7 +66,6 @@ class ServedRun:
             "method": settings.method,
             "labelled": settings.labelled,
             "seed": settings.seed,
-            "calibrated": fitted.calibration is not None,
             "decision_threshold": fitted.decision_threshold,
             "context_turns": self.context_turns,
             "candidates_in_validation": self.usual_sizes,

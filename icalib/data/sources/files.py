@@ -60,7 +60,7 @@ def first_line(path: Path) -> str:
     """Return the first line of a file that isn't blank."""
     for raw in read_lines(path):
         return raw.text
-    raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
+    raise DataError("the file is empty", "Choose a file with records.", path=path)
 
 
 def plain_name(path: Path) -> str:

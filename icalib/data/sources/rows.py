@@ -50,7 +50,7 @@ def kind_of(path: Path) -> Kind:
         return "parquet"
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
-        raise DataError("the file is empty", "Choose a file with dialogues or pools.", path=path)
+        raise DataError("the file is empty", "Choose a file with records.", path=path)
     if text.startswith("{") or plain_name(path).endswith((".jsonl", ".ndjson")):
         return "lines"
     return "json" if text.startswith("[") else "csv"

@@ -35,12 +35,12 @@ def test_a_signal_ends_a_verb_with_the_line_that_says_how_to_resume(
 ) -> None:
     monkeypatch.setattr("icalib.data.simulate.simulate", lambda *arguments, **options: _send(number))
     monkeypatch.setattr(sys, "argv", ["icalib", "simulate", "out.jsonl"])
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == code
     assert "Run the same command again to resume" in capsys.readouterr().err
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    # a second one, while the process exits, would only add a traceback
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == [signal.SIG_IGN] * 2
 
 
 @pytest.mark.parametrize("made", [RuntimeError("a task was cancelled"), KeyboardInterrupt(), SystemExit(0)])
@@ -57,6 +57,12 @@ def test_what_a_library_makes_of_a_signal_is_reported_alike(
         resumable(verb)()
     assert stop.value.code == 143
     assert "Run the same command again to resume" in capsys.readouterr().err
+
+
+def test_without_a_signal_the_earlier_handlers_return() -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    resumable(lambda: None)()
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
