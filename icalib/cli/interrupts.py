@@ -42,10 +42,7 @@ def resumable(function: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _handlers() -> Generator[list[int], None, None]:
-    """Raise KeyboardInterrupt on both signals, and yield the list of those received.
-
-    The earlier handlers return; after a signal both are ignored, since another one would end the exit in a traceback.
-    """
+    """Raise KeyboardInterrupt on both signals, and yield the list of those received; once it ends, more are ignored."""
     received: list[int] = []
 
     def stop(number: int, frame: Any) -> None:

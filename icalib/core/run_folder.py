@@ -137,7 +137,12 @@ class RunFolder:
     @property
     def result(self) -> dict[str, Any]:
         """The object that `--json` prints, or a DamagedFileError."""
-        return read_json(self.path / "result.json")
+        path = self.path / "result.json"
+        with reading(path):
+            found = read_json(path)
+            for metric, value in found.get("test", {}).items():
+                found["test"][metric] = None if value is None else float(value)
+            return found
 
     @property
     def context_turns(self) -> int:
@@ -149,7 +154,11 @@ class RunFolder:
     @property
     def stages(self) -> list[dict[str, Any]]:
         """The stages so far, in order: name, digest, reused, seconds, path."""
-        return self._list("stages.json")
+        with reading(self.path / "stages.json"):
+            found = self._list("stages.json")
+            for stage in found:
+                stage["seconds"] = float(stage["seconds"])
+            return found
 
     @property
     def members(self) -> list[tuple[Path, dict[str, Any]]]:

@@ -27,7 +27,7 @@ from icalib.models.precision import Precision
 from icalib.models.ranker import load_for_scoring
 from icalib.parts.folds import Fold
 from icalib.parts.intent import LoadedIntent, chosen_intents
-from icalib.parts.similarity import LoadedSimilarity, num_passes
+from icalib.parts.similarity import LoadedSimilarity
 from icalib.scoring.column import Columns, column_table
 from icalib.scoring.cross import ScoringContext, cross_columns, predict_intents
 from icalib.scoring.gain import IntentChoice
@@ -154,7 +154,7 @@ def load_part(
 def with_estimator(part: LoadedPart, estimator: AbstractEstimator.Config) -> LoadedPart:
     """Return the same part, for another estimator to read."""
     if isinstance(part, LoadedSimilarity):
-        return replace(part, num_passes=num_passes(estimator))
+        return replace(part, estimator=estimator)
     if isinstance(part, LoadedIntent):
         return replace(part, has_variance=estimator.needs != "nothing")
     return replace(part, estimator=estimator.build())

@@ -240,8 +240,8 @@ class LoadedSimilarity:
     layout: Layout
     device: torch.device
     precision: Precision
-    num_passes: int | None
-    """T passes with dropout; None: one without."""
+    estimator: AbstractEstimator.Config
+    """Tells whether there are passes with dropout, and how many."""
 
     @classmethod
     def load(
@@ -249,16 +249,12 @@ class LoadedSimilarity:
     ) -> LoadedSimilarity:
         """Load a checkpoint, in evaluation mode."""
         model = load_dual_encoder(folder, precision, device)
-        return cls(model, model.layout, device, precision, num_passes(estimator))
+        return cls(model, model.layout, device, precision, estimator)
 
     def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:
         """Return the cosines of pools; they are the same in both views."""
-        numbers = (None,) if self.num_passes is None else range(self.num_passes)
-        seeds = [None if t is None else child_seed(seed, "similarity", t) for t in numbers]
+        seeds: list[int | None] = [None]
+        if isinstance(self.estimator, MCDropout.Config):
+            seeds = [child_seed(seed, "similarity", t) for t in range(self.estimator.num_passes)]
         found = crossed_cosines(self.model.encoder, self.layout, pools, self.device, seeds, precision=self.precision)
         return {"plain": Column(*found)}
-
-
-def num_passes(estimator: AbstractEstimator.Config) -> int | None:
-    """Return the number of passes with dropout that an estimator asks of the bi-encoder; None: one without."""
-    return estimator.num_passes if isinstance(estimator, MCDropout.Config) else None

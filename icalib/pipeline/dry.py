@@ -84,7 +84,7 @@ def _finished_rates(runs: Path) -> Rates:
 def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunSettings, dict[str, float]]:
     """Return a finished run's settings, and its seconds per unit of work by stage label."""
     settings = RunSettings.recorded(folder.path / "config.yaml", folder.config)
-    taken = {stage["name"]: float(stage["seconds"]) for stage in folder.stages}
+    taken = {stage["name"]: stage["seconds"] for stage in folder.stages}
     totals: dict[str, tuple[float, float]] = {}
     for stage in _stages(settings, runs):
         if str(stage.name) in taken:

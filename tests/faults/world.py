@@ -118,7 +118,7 @@ VERBS: Mapping[str, Verb] = {
     "report": Verb(("report", TRAINED, _UNTRAINED), _printed, "report.html"),
     "sweep": Verb(("sweep", "shards.py", *_COMMON, "--json"), _json, SWEEP_FOLDER, "runs"),
     "report of a sweep": Verb(("report", SWEEP_FOLDER), _printed),
-    "export": Verb(("export", TRAINED, "--out", "exported"), _files("exported/**/*"), "exported"),
+    "export": Verb(("export", TRAINED, "--out", "exported"), _files("exported/*.safetensors"), "exported"),
     "apply": Verb(
         ("calibrate", "labelled.jsonl", "--apply", "calibrator", "--out", "applied.jsonl"), _files("applied.jsonl"),
         "applied.jsonl",
