@@ -1,4 +1,4 @@
-"""Does a Gaussian process on a bi-encoder's vectors know when it is asked about other data? Beside cheaper calibrations.
+"""Does a Gaussian process on a bi-encoder's vectors know other data when it sees them? Beside cheaper calibrations.
 
     python benchmarks/gp_under_shift.py RUN POOLS OTHER_POOLS …   # RUN has a similarity part and was trained on POOLS
 
@@ -25,9 +25,9 @@ from icalib.calibration.fitted import AffineMap
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Split
 from icalib.encoders.backbone import Tokenizer
-from icalib.inference.moments import mean_field, pool_softmax
+from icalib.inference.moments import mean_field
 from icalib.metrics.calibration import ece, nll
-from icalib.metrics.pairs import PoolScores
+from icalib.metrics.pairs import PoolScores, pool_softmax
 from icalib.metrics.ranking import mean_defined, recall_at_k
 from icalib.models.checkpoint import load_ranker_config
 from icalib.models.dual_encoder import load_dual_encoder, text_vectors

@@ -6,21 +6,27 @@ These must be drawn like the test pairs: calibrators assume that the fraction of
 from __future__ import annotations
 
 import math
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from pydantic import Field
 from scipy.special import expit, logit
 from typing_extensions import override
 
-from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap
+from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap, PoolSoftmaxMap
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import DataError, SettingError
 from icalib.metrics.calibration import nll_from_logits
-from icalib.metrics.pairs import FloatArray, IntArray
+from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax
 
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
+
+
+class _Given(NamedTuple):
+    train_prior: float | None
+    sizes_P: IntArray | None
 
 
 class AbstractCalibrator(Component):
@@ -32,9 +38,17 @@ class AbstractCalibrator(Component):
     def __init__(self, config: Any) -> None:
         self.config = config
 
-    def fit(self, logit_N: FloatArray, label_N: IntArray, *, train_prior: float | None = None) -> FittedMap:
-        """Fit on logits and labels (1 right, 0 wrong) of N validation pairs; `train_prior` is for `PriorShift` alone.
+    def fit(
+        self,
+        logit_N: FloatArray,
+        label_N: IntArray,
+        *,
+        train_prior: float | None = None,
+        sizes_P: IntArray | None = None,
+    ) -> FittedMap:
+        """Fit on logits and labels (1 right, 0 wrong) of N validation pairs.
 
+        `train_prior` is for `PriorShift` alone, and for `PoolSoftmax` the numbers of candidates of their P pools.
         A DataError says that all pairs have the same label or a score is not finite.
         """
         num_right, num_pairs = int(label_N.sum()), len(label_N)
@@ -45,9 +59,9 @@ class AbstractCalibrator(Component):
                 "Fit it on scored pools with right and wrong candidates.",
                 field="logit",
             )
-        return self._fit(logit_N, label_N, train_prior)
+        return self._fit(logit_N, label_N, _Given(train_prior, sizes_P))
 
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> FittedMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> FittedMap:
         raise NotImplementedError
 
 
@@ -59,17 +73,8 @@ class Temperature(AbstractCalibrator):
         """Temperature scaling has no settings."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
-        from scipy.optimize import minimize_scalar  # slow to import, and predictions don't fit
-
-        # convex in 1/T, so unimodal in ln T; where every pair is ranked wrong T would be infinite, hence the bounds
-        best: Any = minimize_scalar(
-            lambda log_temperature: nll_from_logits(logit_N * np.exp(-log_temperature), label_N),
-            bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),
-            method="bounded",
-            options={"xatol": 1e-8},
-        )
-        return AffineMap(slope=math.exp(-best.x), offset=0.0)
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap:
+        return AffineMap(slope=_best_slope(lambda slope: nll_from_logits(logit_N * slope, label_N)), offset=0.0)
 
 
 @final
@@ -80,7 +85,7 @@ class Platt(AbstractCalibrator):
         """Platt scaling has no settings."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap:
         return fit_affine(logit_N, label_N)
 
 
@@ -92,7 +97,7 @@ class Isotonic(AbstractCalibrator):
         """Isotonic regression has no settings."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> IsotonicMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> IsotonicMap:
         from sklearn.isotonic import IsotonicRegression
 
         model = IsotonicRegression(y_min=0, y_max=1).fit(logit_N, label_N)
@@ -115,7 +120,8 @@ class PriorShift(AbstractCalibrator):
         `loss`, and 0 outside of a method."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap | FocalInverseMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap | FocalInverseMap:
+        train_prior = given.train_prior
         if train_prior is None or not 0 < train_prior < 1:
             raise SettingError(
                 f"a prior shift needs the fraction of right pairs in training; found {train_prior}, expected a number "
@@ -125,6 +131,38 @@ class PriorShift(AbstractCalibrator):
         if self.config.gamma:
             return FocalInverseMap(gamma=self.config.gamma, offset=offset)
         return AffineMap(slope=1.0, offset=offset)
+
+
+@final
+class PoolSoftmax(AbstractCalibrator):
+    """softmax(a f) over a pool, by the likelihood of right candidates: a pool's own level is no matter."""
+
+    class Config(AbstractCalibrator.Config):
+        """A softmax over pools has no settings."""
+
+    @override
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> PoolSoftmaxMap:
+        sizes_P, right_N = given.sizes_P, label_N == 1
+        if sizes_P is None or (np.add.reduceat(right_N, np.cumsum(sizes_P) - sizes_P) == 0).any():
+            raise DataError("pool-softmax needs pools with a right candidate each", "Use platt.", field="label")
+
+        def loss(slope: float) -> float:
+            return -float(np.log(np.maximum(pool_softmax(slope * logit_N, sizes_P)[right_N], 1e-300)).mean())
+
+        return PoolSoftmaxMap(slope=_best_slope(loss))
+
+
+def _best_slope(loss: Callable[[float], float]) -> float:
+    """Return the a with the smallest loss of a f, which is convex in a and so unimodal in ln a."""
+    from scipy.optimize import minimize_scalar  # slow to import, and predictions don't fit
+
+    best: Any = minimize_scalar(
+        lambda log_temperature: loss(np.exp(-log_temperature)),
+        bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),  # 1/a has no limit where all ranks are wrong
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
+    return math.exp(-best.x)
 
 
 def smoothed_targets(label_N: IntArray) -> FloatArray:

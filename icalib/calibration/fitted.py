@@ -1,7 +1,8 @@
 """Fitted calibration maps: values that are saved in the run folder as JSON and used for later predictions.
 
-A map turns the logit of a pair's mean probability (see `pair_logit`) into a calibrated probability. Maps are monotone,
-but isotonic ones have flat pieces: candidates are ranked by the model's logits, never by calibrated probabilities.
+A map turns the logit of a pair's mean probability (see `pair_logit`) into a calibrated probability. Within a
+pool they are monotone, but isotonic ones have flat pieces: candidates are ranked by the model's logits, never by
+calibrated probabilities.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from scipy.special import expit, logit
 from typing_extensions import override
 
 from icalib.core.component import Settings
-from icalib.metrics.pairs import FloatArray
+from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax
 
 _ROUNDING = float(np.finfo(np.float64).epsneg)  # distance from 1 to the largest smaller number
 
@@ -22,8 +23,8 @@ _ROUNDING = float(np.finfo(np.float64).epsneg)  # distance from 1 to the largest
 class FittedMap(Settings):
     """A monotone map from logits to probabilities."""
 
-    def apply(self, logit_N: FloatArray) -> FloatArray:
-        """Return probabilities in [0, 1], [N]."""
+    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
+        """Return probabilities in [0, 1], [N]; a softmax needs the P pools' numbers of candidates."""
         raise NotImplementedError
 
 
@@ -36,7 +37,7 @@ class AffineMap(FittedMap):
     offset: FiniteFloat  # b
 
     @override
-    def apply(self, logit_N: FloatArray) -> FloatArray:
+    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
         return expit(self.slope * logit_N + self.offset)
 
 
@@ -49,7 +50,7 @@ class IsotonicMap(FittedMap):
     probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # probabilities at the knots, non-decreasing
 
     @override
-    def apply(self, logit_N: FloatArray) -> FloatArray:
+    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
         return np.interp(logit_N, self.logits, self.probs)
 
 
@@ -63,7 +64,7 @@ class FocalInverseMap(FittedMap):
     offset: FiniteFloat = 0.0  # added to the logit of that probability
 
     @override
-    def apply(self, logit_N: FloatArray) -> FloatArray:
+    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
         import torch
 
         from icalib.inference.focal import inverse_focal_logits
@@ -71,7 +72,20 @@ class FocalInverseMap(FittedMap):
         return expit(inverse_focal_logits(torch.tensor(logit_N), self.gamma).numpy() + self.offset)
 
 
-AnyMap = Annotated[AffineMap | IsotonicMap | FocalInverseMap, Field(discriminator="kind")]
+@final
+class PoolSoftmaxMap(FittedMap):
+    """softmax(a f) over the candidates of a pool, of which one is right."""
+
+    kind: Literal["pool-softmax"] = "pool-softmax"
+    slope: Annotated[PositiveFloat, FiniteFloat]  # a
+
+    @override
+    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
+        assert sizes_P is not None
+        return pool_softmax(self.slope * logit_N, sizes_P)
+
+
+AnyMap = Annotated[AffineMap | IsotonicMap | FocalInverseMap | PoolSoftmaxMap, Field(discriminator="kind")]
 """Type of a setting that holds a map; `kind` selects the class when it is read from a file."""
 
 

@@ -18,8 +18,7 @@ from scipy.special import expit
 
 from icalib.core.component import Settings
 from icalib.core.errors import DataError
-from icalib.inference.moments import pool_softmax
-from icalib.metrics.pairs import FloatArray, IntArray
+from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax
 
 MIN_POOLS = 5  # minimum number of validation pools with a right candidate, and of those without
 FEATURES = ("max", "margin", "std", "level", "entropy", "log_sum_exp")  # columns of `pool_features`

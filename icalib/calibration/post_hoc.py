@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
 
-from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
+from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, PriorShift, Temperature
 from icalib.calibration.fitted import pair_logit
 from icalib.core.component import short_name
 from icalib.core.run_tables import METRIC_SCHEMA
@@ -16,7 +17,7 @@ from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 
 POST_HOC: Mapping[str, AbstractCalibrator.Config] = MappingProxyType(
-    {short_name(calibrator): calibrator.Config() for calibrator in (Temperature, Platt, Isotonic, PriorShift)}
+    {short_name(each): each.Config() for each in (Temperature, Platt, Isotonic, PriorShift, PoolSoftmax)}
 )  # the calibrators that every run is evaluated with, by short name
 
 _METRICS = MappingProxyType({"ECE": ece, "NLL": nll, "Brier": brier})
@@ -37,14 +38,17 @@ def post_hoc_metrics(
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
+    known_sizes, test_sizes = (np.diff(pools.offsets) for pools in (known, scores))
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
         if isinstance(config, PriorShift.Config):
             if train_prior is None or focal_gamma is None:
                 continue
             config = PriorShift.Config(gamma=focal_gamma)
-        fitted = config.build().fit(known_logit, known.label, train_prior=train_prior)
-        prob = fitted.apply(test_logit)
+        if isinstance(config, PoolSoftmax.Config) and not known.answerable.all():
+            continue
+        fitted = config.build().fit(known_logit, known.label, train_prior=train_prior, sizes_P=known_sizes)
+        prob = fitted.apply(test_logit, test_sizes)
         rows += [
             ("test", post_hoc_tag(metric, name), measure(prob, scores.label), math.nan, math.nan)
             for metric, measure in _METRICS.items()

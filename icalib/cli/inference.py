@@ -1,4 +1,4 @@
-"""Verbs on finished runs: score, evaluate, predict, cost, report."""
+"""Verbs on finished runs: score, evaluate, predict, report."""
 
 from __future__ import annotations
 
@@ -185,33 +185,6 @@ def predict(
         push(out)
     for note in predicted.notes:
         say(note)
-
-
-@verb
-def cost(
-    folders: Annotated[list[Path], place_argument("Finished run folders; the others are compared with the first.")],
-    pairs: Annotated[int, typer.Option(min=1, help="Pairs to score, rounded up to whole pools.")] = 500,
-    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; in each, every run scores the same pools.")] = 5,
-    data: Annotated[
-        Path | None, place_option("Pool folder whose test pools are scored; default: the first run's.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Compare what answering costs: parameters, and the time to score the same pairs in one process on one thread.
-
-    The time includes everything that a method does for its probabilities: every dropout pass, view, ensemble member
-    and predicted intent. The runs take turns, so that a busy machine slows all of them alike; still, keep it idle.
-    """
-    from dataclasses import asdict
-
-    from icalib.pipeline.inference import FinishedRun, cost_of
-    from icalib.reports.terminal import print_costs
-
-    finished = [FinishedRun.open(folder) for folder in folders]
-    costs = cost_of(finished, data or finished[0].settings.data, num_pairs=pairs, repeats=repeats)
-    print_costs(costs)
-    if as_json:
-        typer.echo(json.dumps([asdict(cost) for cost in costs]))
 
 
 @verb

@@ -36,7 +36,7 @@ class JobResources(Settings):
     num_cpus: float = Field(default=1, ge=0)
     """CPU cores. The driver prepares shards, counts and waits: one is enough."""
     num_gpus: float = Field(default=0, ge=0)
-    """GPUs: only for `predict` and `cost`, which work in the driver itself."""
+    """GPUs: only for `predict`, which works in the driver itself."""
     memory: ByteSize = Field(default=ByteSize(2 * 2**30), ge=0)
     """Memory, e.g. 4GiB: pools and metrics pass through the driver."""
     custom: dict[str, float] = Field(default={})

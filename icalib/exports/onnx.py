@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from icalib.calibration.fitted import AffineMap, FittedMap, IsotonicMap
+from icalib.calibration.fitted import AffineMap
 from icalib.data.encoding import Encoded
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
@@ -44,7 +44,7 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
     from transformers import AutoTokenizer
 
     ranker = subject.model
-    graph = RankerGraph(ranker, subject.estimator, subject.calibration).eval()
+    graph = RankerGraph(ranker, subject.estimator, subject.affine).eval()
     layout = ranker.layout
     some = np.full(2, layout.separator, np.int32)
     example = _inputs([layout.pair(some, some[:length]) for length in (2, 1)], layout.padding)
@@ -103,10 +103,10 @@ _EPSILON = float(np.finfo(np.float64).epsneg)
 class RankerGraph(nn.Module):
     """Logits, calibrated probabilities and variances of pairs, by a copy of a transformer with one pass.
 
-    The head is linear or has random features, the calibration is affine or isotonic.
+    The head is linear or has random features.
     """
 
-    def __init__(self, ranker: Ranker, estimator: AbstractEstimator.Config, calibration: FittedMap) -> None:
+    def __init__(self, ranker: Ranker, estimator: AbstractEstimator.Config, calibration: AffineMap) -> None:
         super().__init__()
         self.ranker: Any = deepcopy(ranker)
         self.ranker.encoder.backbone.set_attn_implementation("eager")
@@ -122,7 +122,8 @@ class RankerGraph(nn.Module):
         batch = Batch(input_ids, token_type_ids * attention_mask, attention_mask.sum(1))
         moments: Moments = self._estimator.estimate(BatchModel(self.ranker, batch, seed=0))
         logit_B = torch.logit(moments.prob_mean, eps=_EPSILON) if self._has_posterior else moments.logit_mean
-        return logit_B.float(), _probabilities(self._calibration, logit_B).float(), moments.logit_var.float()
+        prob_B = torch.sigmoid(self._calibration.slope * logit_B + self._calibration.offset)
+        return logit_B.float(), prob_B.float(), moments.logit_var.float()
 
 
 class _InverseFactor(nn.Module):
@@ -141,14 +142,3 @@ class _InverseFactor(nn.Module):
         phi_BL, logit_B = self.head.features_and_logits(features_BD, mean_B)
         var_B = (phi_BL @ self.inverse_LL.T).square().sum(1)  # ‖C⁻¹φ‖²
         return LogitPosterior(logit_B[None], var_B[None])
-
-
-def _probabilities(map_: FittedMap, logit_B: Tensor) -> Tensor:
-    """Return the calibrated probabilities [B], of a piecewise linear map as a sum of ramps."""
-    if isinstance(map_, IsotonicMap):
-        knots_K, probs_K = (torch.tensor(values, dtype=torch.float64) for values in (map_.logits, map_.probs))
-        widths = knots_K[1:] - knots_K[:-1]
-        above_B = torch.relu(logit_B.double()[:, None] - knots_K[:-1])
-        return probs_K[0] + (torch.minimum(above_B, widths) / widths * (probs_K[1:] - probs_K[:-1])).sum(1)
-    assert isinstance(map_, AffineMap)
-    return torch.sigmoid(map_.slope * logit_B + map_.offset)

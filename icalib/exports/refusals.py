@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from icalib.calibration.fitted import AffineMap, IsotonicMap
+from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import SettingError
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.exports.choices import FORMATS, CalibrationChoice, ExportFormat
@@ -58,7 +58,7 @@ def _parts(run: FinishedRun, calibration: CalibrationChoice) -> Iterator[tuple[s
     method, map_ = run.settings.settings, run.fitted.calibration
     if calibration == "run" and not isinstance(map_, AffineMap | None):
         found = f"its calibration is {own_calibrator(run)}, which isn't linear in the logit (--calibration platt is)"
-        yield found, ("onnx",) if isinstance(map_, IsotonicMap) else ()
+        yield found, ()
     if not method.regime.trains:
         yield "it ranks by a bi-encoder, which reads both texts separately", ("sentence-transformer",)
         return

@@ -8,7 +8,6 @@ from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -147,11 +146,3 @@ def _half_information(rows: list[tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
 
 def _information(prob: Tensor, entropy: Tensor) -> Tensor:
     return (binary_entropy(prob) - entropy).clamp(min=0.0)  # rounding can leave −1e-17
-
-
-def pool_softmax(logit_N: npt.NDArray[np.float64], sizes_P: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the softmax over each pool's candidates, [N]."""
-    starts_P = np.cumsum(sizes_P) - sizes_P
-    largest_P = np.maximum.reduceat(logit_N, starts_P)
-    weight_N = np.exp(logit_N - np.repeat(largest_P, sizes_P))
-    return weight_N / np.repeat(np.add.reduceat(weight_N, starts_P), sizes_P)

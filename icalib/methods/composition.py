@@ -57,7 +57,7 @@ class Method(Settings):
     regime: SerializeAsAny[AbstractRegime.Config] = Supervised.Config()
     """Training regime, such as supervised training, an ensemble or self-training."""
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
-    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, or null.
+    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, pool-softmax, or null.
     It changes probabilities, never the ranking. Pseudo labels use probabilities without it; the weights of a sum of
     parts are fitted on validation in any case."""
     decision: Decision = "threshold"

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.pairs import FloatArray, PoolScores, pool_softmax
 
 
 class ConformalThreshold(Settings):
@@ -60,6 +60,4 @@ def answer_sets(scores: PoolScores, threshold: ConformalThreshold) -> npt.NDArra
 
 def nonconformity(scores: PoolScores) -> FloatArray:
     """Return 1 − softmax over the logits of each pool, [N]."""
-    best = np.maximum.reduceat(scores.logit, scores.offsets[:-1])
-    weight = np.exp(scores.logit - best[scores.pool])
-    return 1 - weight / scores.pool_sum(weight)[scores.pool]
+    return 1 - pool_softmax(scores.logit, np.diff(scores.offsets))

@@ -172,3 +172,11 @@ def _check_scores(scores: PoolScores, candidate: npt.NDArray[np.generic]) -> Non
                 _EVALUATE_AGAIN,
                 field=field,
             )
+
+
+def pool_softmax(logit_N: FloatArray, sizes_P: IntArray) -> FloatArray:
+    """Return the softmax over each pool's candidates, [N]."""
+    starts_P = np.cumsum(sizes_P) - sizes_P
+    largest_P = np.maximum.reduceat(logit_N, starts_P)
+    weight_N = np.exp(logit_N - np.repeat(largest_P, sizes_P))
+    return weight_N / np.repeat(np.add.reduceat(weight_N, starts_P), sizes_P)

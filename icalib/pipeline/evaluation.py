@@ -20,6 +20,7 @@ from icalib.methods.composition import Method
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
 from icalib.metrics.summary import summarise
+from icalib.scoring.column import pool_sizes
 from icalib.scoring.gain import ChosenScores, GainRule, choose_views, resolve_gain_rule
 from icalib.scoring.scores import Shards, average_members
 
@@ -86,8 +87,9 @@ def fit(validation: MemberScores, method: Method, train_prior: float | None) -> 
     prob, fitted = scores.prob, None
     if method.calibrator is not None:
         logit = scores.logit if raw.predicts_scores else pair_logit(prob, scores.logit)
-        fitted = method.calibrator.build().fit(logit, scores.label, train_prior=train_prior)
-        prob = fitted.apply(logit)
+        sizes_P = np.diff(scores.offsets)
+        fitted = method.calibrator.build().fit(logit, scores.label, train_prior=train_prior, sizes_P=sizes_P)
+        prob = fitted.apply(logit, sizes_P)
     found = raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
     num_unanswerable = int((~scores.answerable).sum())
     if min(num_unanswerable, scores.num_pools - num_unanswerable) < MIN_POOLS:
@@ -105,7 +107,9 @@ def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted:
 def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     """Return predictions; calibration changes probabilities, never the ranking."""
     logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
-    prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit)
+    prob = chosen.prob
+    if fitted.calibration is not None:
+        prob = fitted.calibration.apply(logit, pool_sizes(chosen.row))
     ranking = chosen.ranking
     if fitted.predicts_scores and fitted.calibration is not None:
         ranking = prob_logit(prob)  # the scale of scores isn't comparable with the logits of other methods

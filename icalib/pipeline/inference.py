@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from icalib.calibration.fitted import PoolSoftmaxMap
 from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json
@@ -79,7 +80,8 @@ class FinishedRun:
     @cached_property
     def has_softmax(self) -> bool:
         """Whether probabilities are those of a softmax over a pool."""
-        return bool(self.members) and self.settings.settings.loss.link == "softmax"
+        links = bool(self.members) and self.settings.settings.loss.link == "softmax"
+        return links or isinstance(self.fitted.calibration, PoolSoftmaxMap)
 
     def check_has_models(self) -> None:
         """Refuse a run whose method has no models to load."""

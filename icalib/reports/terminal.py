@@ -38,7 +38,6 @@ from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from icalib.external.calibrator import Calibrator
-    from icalib.parts.cost import Cost
     from icalib.pipeline.dry import DryStage
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
@@ -145,29 +144,6 @@ def print_shift(result: Result, own: Result, console: Console | None = None) -> 
     console = console or people_console()
     console.print(Text(f"{result['method']} {title}", style="bold"), soft_wrap=True)
     console.print(_metric_table("", {data_name(result): result["test"], data_name(own): own["test"]}))
-
-
-def print_costs(costs: Sequence[Cost], console: Console | None = None) -> None:
-    """Print size and scoring time of some methods."""
-    rows = [
-        (
-            cost.label,
-            f"{cost.num_parameters / 1e6:.2f} M",
-            f"{cost.num_fixed / 1e6:.2f} M",
-            f"{cost.seconds:.2f} s",
-            f"{cost.milliseconds_per_pair:.2f} ms",
-            f"{cost.ratio:.2f} ({cost.ratio_low:.2f}–{cost.ratio_high:.2f})",
-        )
-        for cost in costs
-    ]
-    table = text_table(
-        ("method", "learnt", "fixed", "time", "a pair", "ratio"),
-        rows,
-        title=f"Scoring {costs[0].num_pairs} pairs, one process, one thread",
-        caption="ratio: time over that of the first, median (minimum to maximum) over the rounds; "
-        "fixed: frozen backbone, random features, posterior and support set",
-    )
-    (console or people_console()).print(table)
 
 
 def print_result(result: Result, console: Console | None = None) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from icalib.data.encoding import TokenPool
 from icalib.heads.head import LogitPosterior
-from icalib.inference.moments import pool_softmax
+from icalib.metrics.pairs import pool_softmax
 from icalib.scoring.scores import PAIR_FIELDS, moment_columns, pair_columns, score_table
 from icalib.uncertainty.estimator import AbstractEstimator
 

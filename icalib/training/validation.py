@@ -20,11 +20,11 @@ from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
 from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
-from icalib.inference.moments import mixture_moments, pool_softmax
+from icalib.inference.moments import mixture_moments
 from icalib.losses.binary import Link
 from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.classification import label_counts, micro_macro_f1
-from icalib.metrics.pairs import PoolScores
+from icalib.metrics.pairs import PoolScores, pool_softmax
 from icalib.metrics.summary import answer_metrics
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import PoolInputs, Ranker, make_batch

@@ -21,6 +21,7 @@ from icalib.models.checkpoint import read_posterior
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.run import run
+from icalib.scoring.column import pool_sizes
 
 
 class Runs:
@@ -110,17 +111,18 @@ def test_gpf_berts_ensemble_is_one_bert_read_twice(make: Runs) -> None:
     np.testing.assert_allclose(columns(ensemble, "prob")[0], mean, rtol=1e-12)
 
 
-def test_a_calibrator_changes_probabilities_but_no_ranking(bert: RunFolder, make: Runs) -> None:
-    platt, _ = make("bert", "platt", calibration="platt")
+@pytest.mark.parametrize("name", ["platt", "pool-softmax"])
+def test_a_calibrator_changes_probabilities_but_no_ranking(bert: RunFolder, make: Runs, name: str) -> None:
+    calibrated, _ = make("bert", name, calibration=name)
     raw_logit, raw_prob = columns(bert, "logit", "prob")
-    logit, prob = columns(platt, "logit", "prob")
+    logit, prob, row = columns(calibrated, "logit", "prob", "pool_id")
     np.testing.assert_array_equal(logit, raw_logit)
-    fitted = Fitted.load(platt.fitted_path)
+    fitted = Fitted.load(calibrated.fitted_path)
     assert fitted.calibration is not None
-    np.testing.assert_allclose(prob, fitted.calibration.apply(logit), rtol=1e-9)
+    np.testing.assert_allclose(prob, fitted.calibration.apply(logit, pool_sizes(row)), rtol=1e-9)
     assert not np.allclose(prob, raw_prob)
     # Every run is also measured with each calibrator.
-    assert bert.result["test"]["NLL@platt"] == pytest.approx(platt.result["test"]["NLL"], rel=1e-6)
+    assert bert.result["test"][f"NLL@{name}"] == pytest.approx(calibrated.result["test"]["NLL"], rel=1e-6)
 
 
 def test_icast_takes_its_gain_from_a_posterior(make: Runs) -> None:

@@ -31,7 +31,7 @@ def without_intents(tmp_path: Path) -> Path:
 
 def test_version_verbs_and_methods_are_listed(icalib) -> None:
     assert icalib("--version") == (0, f"icalib {__version__}\n", "")
-    verbs = "demo prepare run compare report show methods simulate score evaluate predict cost"
+    verbs = "demo prepare run compare report show methods simulate score evaluate predict"
     assert set(verbs.split()) <= set(icalib("--help")[1].split())
     methods = icalib("methods")[1].splitlines()
     assert len(methods) == len({line.split()[0] for line in methods}) >= 8

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from scipy.special import expit
+from scipy.special import expit, softmax
 
-from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PriorShift, Temperature
-from icalib.calibration.fitted import AffineMap
-from icalib.core.errors import SettingError
-from icalib.metrics.calibration import nll
+from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, PriorShift, Temperature
+from icalib.calibration.fitted import AffineMap, PoolSoftmaxMap
+from icalib.core.errors import DataError, SettingError
+from icalib.metrics.calibration import ece, nll
 
 CALIBRATORS: dict[str, AbstractCalibrator] = {
     "temperature": Temperature.Config().build(),
@@ -116,3 +116,29 @@ def test_perfect_scores_get_a_finite_map(name: str) -> None:
 def test_a_prior_shift_needs_the_prior_of_training(train_prior: float | None) -> None:
     with pytest.raises(SettingError, match="needs the fraction of right pairs in training"):
         CALIBRATORS["prior-shift"].fit(np.array([0.0, 1.0]), np.array([0, 1]), train_prior=train_prior)
+
+
+def choices(num_pools: int, slope: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores of pools of 2 to 6 candidates on levels of their own, and right ones drawn by softmax(slope · f)."""
+    rng = np.random.default_rng(5)
+    sizes = rng.integers(2, 7, num_pools)
+    pools = [rng.normal(0, 1, size) for size in sizes]
+    labels = [np.arange(len(f)) == rng.choice(len(f), p=softmax(slope * f)) for f in pools]
+    return np.concatenate([f + rng.normal(0, 5) for f in pools]), np.concatenate(labels).astype(np.int64), sizes
+
+
+def test_a_softmax_over_pools_finds_the_slope_whatever_a_pools_level() -> None:
+    logit, label, sizes = choices(4000, slope=1.7)
+    fitted = PoolSoftmax.Config().build().fit(logit, label, sizes_P=sizes)
+    assert isinstance(fitted, PoolSoftmaxMap)
+    assert fitted.slope == pytest.approx(1.7, abs=0.1)
+    prob = fitted.apply(logit, sizes)
+    assert np.add.reduceat(prob, np.cumsum(sizes) - sizes) == pytest.approx(1.0)
+    assert ece(prob, label) < 0.01
+    assert nll(prob, label) < nll(CALIBRATORS["platt"].fit(logit, label).apply(logit), label) - 0.05
+
+
+@pytest.mark.parametrize("sizes", [None, np.array([2, 2])])
+def test_a_softmax_over_pools_needs_a_right_candidate_in_each(sizes: np.ndarray | None) -> None:
+    with pytest.raises(DataError, match="needs pools with a right candidate each"):
+        PoolSoftmax.Config().build().fit(np.arange(4.0), np.array([0, 1, 0, 0]), sizes_P=sizes)

@@ -48,7 +48,9 @@ def test_the_values_are_those_of_a_map_fitted_on_validation(validation: pa.Table
 
 def test_without_training_there_is_no_prior_to_shift(validation: pa.Table, held_out: pa.Table) -> None:
     metrics = post_hoc_metrics(validation, held_out, train_prior=None)["metric"].to_pylist()
-    assert metrics == [f"{m}@{name}" for name in ("temperature", "platt", "isotonic") for m in ("ECE", "NLL", "Brier")]
+    assert metrics == [
+        f"{m}@{name}" for name in ("temperature", "platt", "isotonic", "pool-softmax") for m in ("ECE", "NLL", "Brier")
+    ]
 
 
 def test_the_prior_shift_of_a_focal_model_inverts_the_loss_first(validation: pa.Table, held_out: pa.Table) -> None:

@@ -47,7 +47,6 @@ def subject(backbone: Path, estimator: AbstractEstimator.Config, calibration: An
     ("family", "estimator", "calibration", "changes"),
     [
         ("bert", Deterministic.Config(), AffineMap(slope=2.0, offset=0.1), {"turn_separators": True}),
-        ("bert", Posterior.Config(), ISOTONIC, {"head": HEAD}),
         ("roberta", Posterior.Config(integration="mean_field"), IDENTITY, {"head": HEAD}),
     ],
 )

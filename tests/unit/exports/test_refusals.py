@@ -44,7 +44,7 @@ def with_parts(run: FinishedRun, folder: Path, *names: PartName) -> FinishedRun:
 @pytest.mark.parametrize(
     ("run", "found", "exact"),
     [
-        (finished("bert", ISOTONIC, calibration="isotonic"), "its calibration is isotonic", "onnx"),
+        (finished("bert", ISOTONIC, calibration="isotonic"), "its calibration is isotonic", None),
         (finished("bert", FocalInverseMap(gamma=2.0)), "--calibration platt is", None),
         (finished("sngp"), "RandomFeatureHead", "onnx"),
         (finished("pg-drr"), "PolyaGammaHead", None),
