@@ -111,6 +111,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
         and plain_cross
     ):
         found["bi-encoder"] = found.get("precise", {}) | {"cross": False}
+        if "precise" in found:
+            found["bi-encoder"]["regime.rule.over_pool"] = True
         if method.uncertainty.needs == "dropout":
             found["bi-encoder"]["uncertainty.num_passes"] = 10  # as in GPF-BERT and PG-DRR: cheap without pairs
     return found

@@ -108,9 +108,8 @@ def crossed_cosines(
 ) -> tuple[Floats, Floats]:
     """Compute the cosines of T passes as T Gaussian components: means and variances, [T, N] each.
 
-    A context and a candidate have masks of their own, so that every pass of the one can meet every pass of the other.
-    Component t is the context's pass t beside the candidate's passes of the same half (even or odd ones, which stay
-    independent of each other). This costs T passes, and tells the variance about as well as 1.5 T of them.
+    A context and a candidate have masks of their own, so that every pass of the one can meet every pass of the other:
+    component t is the context's pass t beside the candidate's of the same half (even or odd, which stay independent).
     """
     texts: dict[bytes, Ids] = {}
     keys: list[tuple[bytes, bytes]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -10,8 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from icalib.calibration.fitted import pair_logit
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA
-from icalib.scoring.gain import ChosenScores, GainRule
+from icalib.metrics.pairs import pool_softmax
+from icalib.scoring.column import pool_sizes
+from icalib.scoring.gain import ChosenScores, GainRule, choose_views
 
 NO_CALIBRATION = 1.0
 """λʰ that disables answer-label calibration; mutual information is at most ln 2."""
@@ -36,29 +39,20 @@ class PseudoLabelRule(GainRule):
     """Also label candidates between λ⁻ and λ⁺ of confident pools by λ̃±, as in Eq. 14; the authors' code leaves them
     out."""
 
+    over_pool: bool = False
+    """p̄ is a softmax over the pool: how far the best candidate is ahead. False is the paper's p̄ of a single pair."""
+
     @model_validator(mode="after")
     def _check_order(self) -> Self:
-        if self.scale == "precision":
-            return self._check_precisions()
-        low, high = self.calibrated_negative_threshold, self.calibrated_positive_threshold
-        if not self.negative_threshold < low <= high < self.positive_threshold:
+        positive, negative = self.positive_threshold, self.negative_threshold
+        high, low = self.calibrated_positive_threshold, self.calibrated_negative_threshold
+        expected, is_met = "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺ (ICAST §4.4)", negative < low <= high < positive
+        if self.scale == "precision":  # labels of confident pools are right at least as often
+            expected, is_met = "λ̃⁺ <= λ⁺ and λ̃⁻ <= λ⁻", high <= positive and low <= negative
+        if not is_met:
             raise ValueError(
-                f"found thresholds {self.negative_threshold}, {low}, {high} and {self.positive_threshold}; expected "
-                "negative_threshold < calibrated_negative_threshold <= calibrated_positive_threshold < "
-                "positive_threshold (λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺, ICAST §4.4). Change them to fit this order"
-            )
-        return self
-
-    def _check_precisions(self) -> Self:
-        if (
-            self.calibrated_positive_threshold > self.positive_threshold
-            or self.calibrated_negative_threshold > self.negative_threshold
-        ):
-            raise ValueError(
-                f"found λ⁺ = {self.positive_threshold}, λ̃⁺ = {self.calibrated_positive_threshold}, "
-                f"λ⁻ = {self.negative_threshold} and λ̃⁻ = {self.calibrated_negative_threshold}; with scale=precision, "
-                "expected λ̃⁺ <= λ⁺ and λ̃⁻ <= λ⁻: labels of confident pools are right at least as often. Change them to "
-                "fit this order"
+                f"found thresholds λ⁺ = {positive}, λ̃⁺ = {high}, λ⁻ = {negative} and λ̃⁻ = {low}; with "
+                f"scale={self.scale}, expected {expected}. Change `positive_threshold` or others of them"
             )
         return self
 
@@ -103,6 +97,14 @@ class PseudoLabels:
     keep: npt.NDArray[np.bool_]
     label: npt.NDArray[np.int64]
     rule: npt.NDArray[np.str_]
+
+
+def choose_pools(scores: pa.Table, intents: pa.Table | None, rule: PseudoLabelRule) -> ChosenScores:
+    """Choose the view of each pair as `choose_views` does, with the p̄ that the rule reads."""
+    chosen = choose_views(scores, intents, rule)
+    if not rule.over_pool:
+        return chosen
+    return replace(chosen, prob=pool_softmax(pair_logit(chosen.prob, chosen.logit), pool_sizes(chosen.row)))
 
 
 def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:

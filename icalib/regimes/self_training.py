@@ -19,7 +19,7 @@ from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.summary import answer_metrics
-from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table
+from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table
 from icalib.regimes.regime import (
     AbstractRegime,
     AnswerTraining,
@@ -33,7 +33,7 @@ from icalib.regimes.regime import (
 )
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
-from icalib.scoring.gain import GainRule, IntentChoice, Shard, choose_views, pool_scores, resolve_gain_rule
+from icalib.scoring.gain import GainRule, IntentChoice, Shard, pool_scores, resolve_gain_rule
 from icalib.scoring.scores import Shards
 from icalib.training.settings import TrainingSettings
 
@@ -175,7 +175,7 @@ def write_pseudo_labels(
     rule = resolve_rule(rule, shards, validation)
     counts = RoundTally(rule)
     for index, (scores, intents) in enumerate(shards):
-        chosen = choose_views(scores, intents, rule)
+        chosen = choose_pools(scores, intents, rule)
         labels = assign(chosen, rule)
         counts.add(chosen, labels)
         with whole_file(folder / f"pseudo-{index:06d}.parquet") as temporary:
@@ -206,7 +206,7 @@ def _with_validation(summary: RoundSummary, rule: PseudoLabelRule, validation: I
 def _tally(shards: Iterable[Shard], rule: PseudoLabelRule) -> RoundTally:
     counts = RoundTally(rule)
     for shard in shards:
-        chosen = choose_views(*shard, rule)
+        chosen = choose_pools(*shard, rule)
         counts.add(chosen, assign(chosen, rule))
     return counts
 

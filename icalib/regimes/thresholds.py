@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
-from icalib.scoring.gain import ChosenScores, Floats, Shard, choose_views, resolve_gain_rule, subsampled
+from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule, choose_pools
+from icalib.scoring.gain import ChosenScores, Floats, Shard, resolve_gain_rule, subsampled
 
 NOBODY = 1.0
 """A threshold of p̄ that no candidate exceeds."""
@@ -29,7 +29,7 @@ def resolve_rule(
     if rule.scale == "absolute":
         return rule
     views = resolve_gain_rule(rule, shards)
-    chosen = [choose_views(*shard, views) for shard in subsampled(shards)]
+    chosen = [choose_pools(*shard, views) for shard in subsampled(shards)]
     information = np.concatenate([scores.information for scores in chosen])
     confidence = (
         float(np.quantile(information, rule.confidence_threshold))
@@ -40,7 +40,7 @@ def resolve_rule(
         found = _quantiles(rule, chosen)
     else:
         assert validation is not None
-        found = _precise(rule, [choose_views(*shard, views) for shard in validation])
+        found = _precise(rule, [choose_pools(*shard, views) for shard in validation])
     return views.model_copy(update={"confidence_threshold": confidence, **found})
 
 

@@ -46,8 +46,6 @@ AUTHORS_CHOICE = IntentChoice()
 
 
 ALWAYS_INTENTS = -1.0  # gains are in [−ln 2, ln 2]
-
-
 NEVER_INTENTS = 1.0
 
 

@@ -15,7 +15,7 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA, RoundSummary
-from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels, assign, pseudo_label_table
+from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels, assign, choose_pools, pseudo_label_table
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, GainRule, choose_views, resolve_gain_rule
@@ -279,3 +279,15 @@ def test_quantiles_of_a_scaled_posterior_select_the_same_pairs() -> None:
     assert assigned[0].keep.any()
     np.testing.assert_array_equal(assigned[0].keep, assigned[1].keep)
     np.testing.assert_array_equal(assigned[0].label[assigned[0].keep], assigned[1].label[assigned[1].keep])
+
+
+def test_over_a_pool_a_candidate_competes_with_its_rivals() -> None:
+    """Two pools whose best p̄ is 0.6: one is far ahead of its rivals, the other has a rival of 0.5."""
+    table = score_table([[(0.6, 0.0), (0.01, 0.0), (0.01, 0.0)], [(0.6, 0.0), (0.5, 0.0), (0.01, 0.0)]])
+    pairs = choose_pools(table, None, rule())
+    assert pairs.prob == pytest.approx([0.6, 0.01, 0.01, 0.6, 0.5, 0.01])
+    rivals = choose_pools(table, None, rule(over_pool=True))
+    odds = np.array([1.5, 1 / 99, 1 / 99, 1.5, 1.0, 1 / 99])
+    assert rivals.prob == pytest.approx(np.concatenate([part / part.sum() for part in np.split(odds, 2)]))
+    assert assign(pairs, rule()).keep.sum() == 0
+    assert assign(rivals, rule()).keep.tolist() == [True] * 3 + [False] * 3
