@@ -205,23 +205,6 @@ def test_promises_that_cannot_be_kept_are_refused(teacher: FinishedRun, tiny_poo
         ranker.predict(questions, sets=0.99)
 
 
-def test_costs_are_those_of_both_views_and_all_passes(teacher: FinishedRun, elsewhere: Path, icalib: Command) -> None:
-    members = elsewhere / "teacher" / "members.json"
-    (member,) = json.loads(members.read_text())
-    plain = {**member, "estimator": {"target": "icalib.uncertainty.estimator.Deterministic"}}
-    single = elsewhere / "single"
-    shutil.copytree(elsewhere / "teacher", single)
-    (single / "members.json").write_text(json.dumps([plain]))
-    (single / "files.json").unlink()
-    _, out, err = icalib("cost", single, teacher.folder.path, "--pairs", 14, "--repeats", 2, "--json")
-    first, second = json.loads(out)
-    assert first["num_pairs"] == 16  # pools of four
-    assert first["ratio"] == 1
-    assert second["ratio"] > 1.2
-    assert first["num_parameters"] == second["num_parameters"]
-    assert "Scoring 16 pairs" in err
-
-
 def test_what_cannot_be_used_is_refused(teacher: FinishedRun, bm25: FinishedRun, elsewhere: Path) -> None:
     with pytest.raises(SettingError, match="no model"):
         bm25.load_members()
