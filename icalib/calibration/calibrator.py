@@ -24,7 +24,7 @@ _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
 
 
-class _Given(NamedTuple):
+class _Given(NamedTuple):  # what some calibrators read besides logits and labels
     train_prior: float | None
     sizes_P: IntArray | None
 
@@ -48,7 +48,7 @@ class AbstractCalibrator(Component):
     ) -> FittedMap:
         """Fit on logits and labels (1 right, 0 wrong) of N validation pairs.
 
-        `train_prior` is for `PriorShift` alone, and for `PoolSoftmax` the numbers of candidates of their P pools.
+        `train_prior` is for `PriorShift` alone, and for `PoolSoftmax` the P pools' numbers of candidates, `sizes_P`.
         A DataError says that all pairs have the same label or a score is not finite.
         """
         num_right, num_pairs = int(label_N.sum()), len(label_N)
@@ -135,7 +135,7 @@ class PriorShift(AbstractCalibrator):
 
 @final
 class PoolSoftmax(AbstractCalibrator):
-    """softmax(a f) over a pool, by the likelihood of right candidates: a pool's own level is no matter."""
+    """softmax(a f) over a pool, with the a that makes right candidates most likely; a pool's level has no effect."""
 
     class Config(AbstractCalibrator.Config):
         """A softmax over pools has no settings."""
@@ -143,7 +143,7 @@ class PoolSoftmax(AbstractCalibrator):
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> PoolSoftmaxMap:
         sizes_P, right_N = given.sizes_P, label_N == 1
-        if sizes_P is None or (np.add.reduceat(right_N, np.cumsum(sizes_P) - sizes_P) == 0).any():
+        if sizes_P is None or not np.logical_or.reduceat(right_N, np.cumsum(sizes_P) - sizes_P).all():
             raise DataError("pool-softmax needs pools with a right candidate each", "Use platt.", field="label")
 
         def loss(slope: float) -> float:
@@ -158,7 +158,7 @@ def _best_slope(loss: Callable[[float], float]) -> float:
 
     best: Any = minimize_scalar(
         lambda log_temperature: loss(np.exp(-log_temperature)),
-        bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),  # 1/a has no limit where all ranks are wrong
+        bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),  # T is infinite if all pairs are ranked wrong
         method="bounded",
         options={"xatol": 1e-8},
     )

@@ -1,8 +1,8 @@
 """Fitted calibration maps: values that are saved in the run folder as JSON and used for later predictions.
 
-A map turns the logit of a pair's mean probability (see `pair_logit`) into a calibrated probability. Within a
-pool they are monotone, but isotonic ones have flat pieces: candidates are ranked by the model's logits, never by
-calibrated probabilities.
+A map turns the logit of a pair's mean probability (see `pair_logit`) into a calibrated probability. Within a pool maps
+are monotone, but isotonic ones have flat pieces: candidates are ranked by the model's logits, never by calibrated
+probabilities.
 """
 
 from __future__ import annotations

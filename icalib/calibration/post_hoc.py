@@ -38,7 +38,6 @@ def post_hoc_metrics(
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
-    known_sizes, test_sizes = (np.diff(pools.offsets) for pools in (known, scores))
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
         if isinstance(config, PriorShift.Config):
@@ -47,8 +46,8 @@ def post_hoc_metrics(
             config = PriorShift.Config(gamma=focal_gamma)
         if isinstance(config, PoolSoftmax.Config) and not known.answerable.all():
             continue
-        fitted = config.build().fit(known_logit, known.label, train_prior=train_prior, sizes_P=known_sizes)
-        prob = fitted.apply(test_logit, test_sizes)
+        fitted = config.build().fit(known_logit, known.label, train_prior=train_prior, sizes_P=np.diff(known.offsets))
+        prob = fitted.apply(test_logit, np.diff(scores.offsets))
         rows += [
             ("test", post_hoc_tag(metric, name), measure(prob, scores.label), math.nan, math.nan)
             for metric, measure in _METRICS.items()

@@ -107,9 +107,7 @@ def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted:
 def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     """Return predictions; calibration changes probabilities, never the ranking."""
     logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
-    prob = chosen.prob
-    if fitted.calibration is not None:
-        prob = fitted.calibration.apply(logit, pool_sizes(chosen.row))
+    prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit, pool_sizes(chosen.row))
     ranking = chosen.ranking
     if fitted.predicts_scores and fitted.calibration is not None:
         ranking = prob_logit(prob)  # the scale of scores isn't comparable with the logits of other methods

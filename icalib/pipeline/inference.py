@@ -80,8 +80,8 @@ class FinishedRun:
     @cached_property
     def has_softmax(self) -> bool:
         """Whether probabilities are those of a softmax over a pool."""
-        links = bool(self.members) and self.settings.settings.loss.link == "softmax"
-        return links or isinstance(self.fitted.calibration, PoolSoftmaxMap)
+        has_loss = bool(self.members) and self.settings.settings.loss.link == "softmax"
+        return has_loss or isinstance(self.fitted.calibration, PoolSoftmaxMap)
 
     def check_has_models(self) -> None:
         """Refuse a run whose method has no models to load."""

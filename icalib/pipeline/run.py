@@ -16,6 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import Field
 
+from icalib.calibration.calibrator import PoolSoftmax
 from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.component import Settings, Stored, validated_file
@@ -143,6 +144,10 @@ def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
             )
     method = settings.settings
     method.regime.check()
+    if isinstance(method.calibration, PoolSoftmax.Config) and pool_set.num_unanswerable:
+        raise SettingError(
+            f"pool-softmax needs a right candidate in each pool; some of {settings.data} have none. Use platt."
+        )
     if method.regime.needs_intents() and not pool_set.intents:
         raise SettingError(
             f"`{settings.method}` trains on intents, and no utterance of {settings.data} has any. "

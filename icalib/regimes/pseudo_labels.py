@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from icalib.calibration.fitted import pair_logit
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA
 from icalib.metrics.pairs import pool_softmax
 from icalib.scoring.column import pool_sizes
@@ -52,7 +51,7 @@ class PseudoLabelRule(GainRule):
         if not is_met:
             raise ValueError(
                 f"found thresholds λ⁺ = {positive}, λ̃⁺ = {high}, λ⁻ = {negative} and λ̃⁻ = {low}; with "
-                f"scale={self.scale}, expected {expected}. Change `positive_threshold` or others of them"
+                f"scale={self.scale}, expected {expected}. Change them to fit this order"
             )
         return self
 
@@ -100,11 +99,11 @@ class PseudoLabels:
 
 
 def choose_pools(scores: pa.Table, intents: pa.Table | None, rule: PseudoLabelRule) -> ChosenScores:
-    """Choose the view of each pair as `choose_views` does, with the p̄ that the rule reads."""
+    """Choose the view of each pair as `choose_views` does; `prob` is the p̄ that the rule compares with thresholds."""
     chosen = choose_views(scores, intents, rule)
     if not rule.over_pool:
         return chosen
-    return replace(chosen, prob=pool_softmax(pair_logit(chosen.prob, chosen.logit), pool_sizes(chosen.row)))
+    return replace(chosen, prob=pool_softmax(chosen.ranking, pool_sizes(chosen.row)))
 
 
 def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:

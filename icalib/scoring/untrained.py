@@ -33,7 +33,7 @@ Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
 class UntrainedScoreJob(ShardedJob):
     """Scores a split's pools with an untrained ranker, in one shard since word statistics cover all pools."""
 
-    version: ClassVar[int] = 2  # smaller batches on CPUs
+    version: ClassVar[int] = 3  # all layers of the backbone, as in predictions
     verb: ClassVar[str] = "scoring"
 
     data: Artifact
@@ -86,7 +86,7 @@ def untrained_table(pools: Sequence[Pool] | Sequence[TokenPool], logit: Floats, 
 
 def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None) -> Floats:
     tokenizer, budget = Tokenizer(config.backbone), config.budget
-    loaded = (DualEncoder.load(model.path) if model else DualEncoder(config.backbone, budget)).eval()
+    loaded = DualEncoder.load(model.path) if model else DualEncoder(config.backbone, budget)
     return pool_cosines(loaded.encoder, loaded.layout, [token_pool(pool, tokenizer, budget) for pool in pools])
 
 
