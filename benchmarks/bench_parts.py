@@ -34,12 +34,13 @@ def main() -> None:
         runs=WORK / "parts",
         executor="local",
     )
-    checkpoints = teacher.folder.path / "checkpoints" / "final"
+    # of the stages: a run keeps no checkpoint of a part without a weight
+    stages = {stage["name"]: Path(stage["path"]) for stage in teacher.folder.stages}
     parts = ("similarity", "intent", "cross")
     figures = alternate(
         {
             f"{part}, {'1 pass' if passes is None else f'{passes} passes'}": partial(
-                in_fresh_process, _milliseconds_per_pool, part, checkpoints / part, passes
+                in_fresh_process, _milliseconds_per_pool, part, stages[f"teacher-{part}"] / "checkpoint", passes
             )
             for part in parts
             for passes in (None, NUM_PASSES)

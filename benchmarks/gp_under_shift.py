@@ -17,17 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit
 
-from icalib.calibration.calibrator import fit_affine
+from icalib.calibration.calibrator import PoolSoftmax, fit_affine
 from icalib.calibration.fitted import AffineMap
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Split
 from icalib.encoders.backbone import Tokenizer
 from icalib.inference.moments import mean_field
 from icalib.metrics.calibration import ece, nll
-from icalib.metrics.pairs import PoolScores, pool_softmax
+from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import mean_defined, recall_at_k
 from icalib.models.checkpoint import load_ranker_config
 from icalib.models.dual_encoder import load_dual_encoder, text_vectors
@@ -53,13 +52,13 @@ def main() -> None:
     folder = run / "checkpoints" / "final" / "similarity"
     known = pairs_of(folder, own, "validation")
     platt = fit_affine(known.cosine_N, known.label_N)
-    slope = np.exp(minimize_scalar(lambda s: nll(_softmax(np.exp(s), known), known.label_N), bracket=(1, 3)).x)
+    softmax = PoolSoftmax.Config().build().fit(known.cosine_N, known.label_N, sizes_P=known.sizes_P)
     process = Process.fit(known, platt)
     rows: dict[str, Callable[[Pairs], Array]] = {
         "Platt": lambda pairs: platt.apply(pairs.cosine_N),
         "Gaussian process": lambda pairs: process.probs(pairs, platt, has_mean=True),
         "its variance alone": lambda pairs: process.probs(pairs, platt, has_mean=False),
-        "softmax over the pool": lambda pairs: _softmax(slope, pairs),
+        "softmax over the pool": lambda pairs: softmax.apply(pairs.cosine_N, pairs.sizes_P),
     }
     for pools in (own, *others):
         pairs = pairs_of(folder, pools, "test")
@@ -76,7 +75,8 @@ def pairs_of(folder: Path, pools: Path, split: Split) -> Pairs:
     """Return the pairs of the first pools of a split, read by a bi-encoder's checkpoint."""
     config = load_ranker_config(folder).encoder
     found = list(islice((pool for batch in iter_pools(pools, split) for pool in as_pools(batch)), NUM_POOLS))
-    tokens = [token_pool(pool, Tokenizer(config.backbone), config.budget) for pool in found]
+    tokenizer = Tokenizer(config.backbone)
+    tokens = [token_pool(pool, tokenizer, config.budget) for pool in found]
     model = load_dual_encoder(folder, "fp32", _CPU)
     contexts = [model.layout.context_ids(pool.context, None) for pool in tokens]
     sizes_P = np.array([len(pool.candidates) for pool in tokens])
@@ -102,15 +102,16 @@ class Process(NamedTuple):
     @classmethod
     def fit(cls, known: Pairs, platt: AffineMap) -> Process:
         """Choose amplitude and length-scale on a grid by the evidence."""
-        scale = float(np.median(_squares(known.features_ND, known.features_ND)))
-        found = [cls._of(known, platt, s, r * scale) for s, r in product((0.1, 0.3, 1, 3, 10), (0.25, 0.5, 1, 2))]
-        return max(found, key=lambda process: process.evidence)
+        squares_NN = _squares(known.features_ND, known.features_ND)
+        grid = product((0.1, 0.3, 1, 3, 10), float(np.median(squares_NN)) * np.array([0.25, 0.5, 1, 2]))
+        return max((cls._of(known, squares_NN, platt, *at) for at in grid), key=lambda process: process.evidence)
 
     @classmethod
-    def _of(cls, known: Pairs, platt: AffineMap, amplitude: float, scale: float) -> Process:
-        kernel_NN = amplitude * np.exp(-_squares(known.features_ND, known.features_ND) / (2 * scale))
-        offset_N, f_N = platt.slope * known.cosine_N + platt.offset, np.zeros(len(known.label_N))
-        for _ in range(20):
+    def _of(cls, known: Pairs, squares_NN: Array, platt: AffineMap, amplitude: float, scale: float) -> Process:
+        kernel_NN = amplitude * np.exp(-squares_NN / (2 * scale))
+        offset_N = platt.slope * known.cosine_N + platt.offset
+        f_N = np.zeros(len(known.label_N))
+        while True:  # Newton's method on a concave function
             prob_N = expit(f_N + offset_N)
             root_N = np.sqrt(np.maximum(prob_N * (1 - prob_N), 1e-9))
             factor_NN = cholesky(np.eye(len(f_N)) + root_N[:, None] * kernel_NN * root_N, lower=True)
@@ -140,10 +141,6 @@ class Process(NamedTuple):
 def _squares(left_ND: Array, right_MD: Array) -> Array:
     norms_NM = (left_ND**2).sum(1)[:, None] + (right_MD**2).sum(1)
     return np.maximum(norms_NM - 2 * left_ND @ right_MD.T, 0.0)
-
-
-def _softmax(slope: float, pairs: Pairs) -> Array:
-    return pool_softmax(slope * pairs.cosine_N, pairs.sizes_P)
 
 
 if __name__ == "__main__":
