@@ -188,7 +188,7 @@ class PartTraining:
         return self.stages.compute(self._named(label), job).artifact(PARTS_FILE)
 
     def _intent(self, settings: Intent) -> Stage:
-        stages = self.stages
+        stages, student = self.stages, self.training.student
         job = IntentJob(
             settings=settings,
             backbone=stages.encoder.backbone,
@@ -199,7 +199,8 @@ class PartTraining:
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
             offsets=self._offsets("intent"),
-            pseudo_labels=self._pseudo_labels(),
+            # repeated pools would be in the folds that choose the ridge, and in their complement
+            pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels(),
             precision=stages.method.scoring.precision,
         )
         stage = stages.map(self._named("intent"), job)

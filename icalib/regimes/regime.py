@@ -77,13 +77,15 @@ class Student:
     Args:
         teacher: its parts start the student's.
         pseudo_labels: stage with the labels of unlabelled pools.
-        scores: name and request of the scores that they were made from.
+        name, scoring: name and request of the scores that they were made from.
+        is_control: the labels are the gold labels of labelled pools, which are repeated.
     """
 
     teacher: Trained
     pseudo_labels: Stage
     name: StageName
     scoring: Scoring
+    is_control: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,10 @@ class Stages(Protocol):
     @property
     def start(self) -> Stage | None:
         """The stage with the initial weights: post-training or pretraining; None: the backbone's."""
+        ...
+
+    def tokens(self, split: Split) -> Artifact:
+        """Tokenise a split's pools."""
         ...
 
     def train(self, name: StageName, training: AnswerTraining) -> Trained:

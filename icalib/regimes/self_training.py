@@ -7,16 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, final
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.events import Emit
-from icalib.core.files import whole_file, write_json
+from icalib.core.files import read_json, whole_file, write_json
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
+from icalib.data.encoding import TokenPool, TokenStore
+from icalib.data.selection import Selection
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.summary import answer_metrics
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table
@@ -34,7 +38,8 @@ from icalib.regimes.regime import (
 from icalib.regimes.round_tally import RoundTally
 from icalib.regimes.thresholds import resolve_rule
 from icalib.scoring.gain import GainRule, IntentChoice, Shard, pool_scores, resolve_gain_rule
-from icalib.scoring.scores import Shards
+from icalib.scoring.scores import Shards, intent_shard
+from icalib.training.examples import gold_labels
 from icalib.training.settings import TrainingSettings
 
 
@@ -58,6 +63,9 @@ class SelfTraining(AbstractRegime):
         thresholds share it."""
         student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
         """Optimiser and schedule of each round's student, which starts from the model that labelled the pools."""
+        control: bool = False
+        """Train students on labelled pools, repeated until there are as many, instead of on pseudo-labelled ones: what
+        further training gives by itself. Not with the intent part, whose fit has an optimum."""
         keep: Literal["best", "last"] = "best"
         """Which round's model is the result: the best on validation (by `student.selection_metric` of what it predicts
         there), or the last. The teacher is not considered."""
@@ -88,7 +96,10 @@ class SelfTraining(AbstractRegime):
                 if config.pools_per_round is None and stages.estimator.needs == "nothing":
                     break
                 continue
-            student = Student(model, pseudo, _in_round(number, "scores"), self._unlabelled(stages))
+            if config.control:
+                pseudo = self._repeated(stages, pseudo, number)
+            scores = _in_round(number, "scores")
+            student = Student(model, pseudo, scores, self._unlabelled(stages), is_control=config.control)
             training = AnswerTraining(config.student, config.rule.of_views() if config.with_intents else None, student)
             model = models[number] = stages.train(_in_round(number, "student"), training)
         chosen = self._choose(stages, models)
@@ -106,6 +117,15 @@ class SelfTraining(AbstractRegime):
             validation = self._validation_scores(stages, model).artifact()
         job = PseudoLabelJob(scores=scores.artifact(), rule=rule, round=number, validation=validation)
         return stages.compute(_in_round(number, "pseudo-labels"), job)
+
+    def _repeated(self, stages: Stages, pseudo: Stage, number: int) -> Stage:
+        job = RepeatJob(
+            pseudo_labels=pseudo.artifact(),
+            tokens=stages.tokens("train"),
+            selection=stages.selection,
+            with_intents=self.config.with_intents,
+        )
+        return stages.compute(_in_round(number, "control"), job)
 
     def first_scores(self, stages: Stages, *, with_validation: bool) -> tuple[Shards, Shards | None]:
         """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and those of validation."""
@@ -166,6 +186,35 @@ class PseudoLabelJob(LocalJob):
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
         validation = Shards(self.validation.path) if self.validation else None
         write_pseudo_labels(folder, Shards(self.scores.path), self.rule, self.round, validation)
+
+
+class RepeatJob(LocalJob):
+    """Writes labelled pools, with their gold labels, as often as pools were pseudo-labelled."""
+
+    pseudo_labels: Artifact
+    """Folder of a round's pseudo-labels, whose number counts."""
+    tokens: Artifact
+    selection: Selection
+    with_intents: bool
+
+    @override
+    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
+        store = TokenStore(self.tokens.path)
+        rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        number = read_json(self.pseudo_labels.path / "summary.json")["num_pools_selected"]
+        for index, start in enumerate(range(0, number, len(rows))):
+            pools = list(store.pools(rows[: number - start]))
+            with whole_file(folder / f"pseudo-{index:06d}.parquet") as temporary:
+                pq.write_table(pa.concat_tables([self._table(pool) for pool in pools]), temporary)
+            if self.with_intents:
+                with whole_file(folder / f"intents-{index:06d}.parquet") as temporary:
+                    pq.write_table(intent_shard(pools, [pool.intents for pool in pools]), temporary)
+
+    def _table(self, pool: TokenPool) -> pa.Table:
+        gold = gold_labels(pool, with_intents=self.with_intents)
+        view = np.where(gold.intent_view, "intent", "plain")
+        values = [[pool.pool_id] * len(view), gold.candidates, gold.labels, view]
+        return pa.table(dict(zip(("pool_id", "candidate", "label", "view"), values, strict=True)))
 
 
 def write_pseudo_labels(

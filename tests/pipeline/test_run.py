@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from helpers.runs import TRAINING, Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
+from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.pipeline.run import RunSettings, run
 
 
@@ -89,3 +91,24 @@ def test_a_training_that_does_not_improve_its_start_keeps_it(runs: Path, tiny_po
     start = run(small_settings("dual-encoder", tiny_pools, tiny_bert), run_context(runs, Silent()))
     cosines, logits = (one.predictions("test")["logit"].to_numpy() for one in (start, kept))
     np.testing.assert_allclose(np.corrcoef(cosines, logits)[0, 1], 1.0, rtol=1e-5)
+
+
+def test_a_control_repeats_labelled_pools_as_often_as_pools_were_pseudo_labelled(
+    icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
+) -> None:
+    settings = small_settings("icast", tiny_pools, tiny_bert, **{"regime.control": True})
+    control = run(settings.model_copy(update={"experiment": "control"}), run_context(runs, Silent()))
+    (stage,) = [Path(stage["path"]) for stage in control.stages if stage["name"] == "round-1/control"]
+    tables = [pq.read_table(path) for path in sorted(stage.glob("pseudo-*.parquet"))]
+    (summary,) = icast.round_summaries()
+    assert sum(len(table["pool_id"].unique()) for table in tables) == summary.num_pools_selected
+    rows = settings.selection.rows("train", "labelled", read_column(tiny_pools, "train", "label_order"))
+    right = {
+        (pool.pool_id, index): pool.label == index
+        for pool in as_pools(read_rows(tiny_pools, "train", rows))
+        for index in range(len(pool.candidates))
+    }
+    trained = [row for table in tables for row in table.to_pylist()]
+    assert all(right[row["pool_id"], row["candidate"]] == row["label"] for row in trained)
+    assert "intent" in {row["view"] for row in trained}
+    assert control.predictions("test") != icast.predictions("test")
