@@ -143,6 +143,31 @@ def evaluate(
 
 
 @verb
+def why(
+    run: Run,
+    pool: Annotated[str, typer.Argument(help="The pool's id, as predictions, pseudo labels and the report name it.")],
+    out: Annotated[Path | None, place_option("HTML page to write; default: why.html in the run's folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one pool's way through a run: what each part gave each candidate, and why its pseudo label is what it is.
+
+    An unlabelled training pool is shown as each round's model read it, with p̄, g, Δ, view and rule; a validation or
+    test pool as the final model did. The stages of the run are read from the cache beside the experiments.
+    """
+    from icalib.pipeline.why import why as find
+    from icalib.reports.why import print_why, write_why
+
+    pull(run)
+    found = find(run, pool)
+    print_why(found)
+    page = write_why(found, out or run / "why.html", run.name)
+    push(page)
+    say(f"page: {near(page)}")
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
+
+
+@verb
 def predict(
     run: Run,
     file: Annotated[Path, place_argument("JSONL (or .gz): a context and its candidates per line, see above.")],

@@ -33,7 +33,7 @@ from icalib.parts.sum import FitJob, OffsetJob, SumJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.self_training import PseudoLabelJob
+from icalib.regimes.self_training import PseudoLabelJob, RepeatJob
 from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob
@@ -122,6 +122,7 @@ def examples(backbone: str) -> dict[type[Job], Job]:
         TokenizeJob(data=data, backbone=backbone, budget=BUDGET, splits=("train",)),
         TokenizeLogsJob(logs=data, num_dialogues=3, backbone=backbone, budget=BUDGET),
         PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
+        RepeatJob(pseudo_labels=data, tokens=tokens, selection=SELECTION, with_intents=True),
         ColumnJob(
             part="cross",
             model=data,

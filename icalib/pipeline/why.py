@@ -1,0 +1,238 @@
+"""One pool through a run: what each model read in it, and why its pseudo label is what it is."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.files import read_json
+from icalib.core.parquet import read_parquet
+from icalib.core.run_folder import RunFolder
+from icalib.core.storage import local_path, pull
+from icalib.data.pools import as_pools, iter_pools, read_column, read_pool_set, read_rows
+from icalib.data.schema import SPLITS, Pool, Split
+from icalib.parts.sum import SumOfParts, column_files
+from icalib.pipeline.evaluation import Fitted
+from icalib.pipeline.run import RunSettings
+from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels, assign, choose_pools
+from icalib.scoring.column import View, in_view, read_columns
+from icalib.scoring.gain import ChosenScores, choose_views
+from icalib.scoring.scores import Shards
+
+_SHORT = {
+    "positive_threshold": "λ⁺", "negative_threshold": "λ⁻", "calibrated_positive_threshold": "λ̃⁺",
+    "calibrated_negative_threshold": "λ̃⁻", "confidence_threshold": "λʰ", "gain_threshold": "λ",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CandidateReading:
+    """What a model makes of one candidate.
+
+    Args:
+        shares: w_k times the mean of part k, in the view that was chosen; with b they sum to the mean logit.
+        prob: p̄, as the rule compares it with thresholds; at test the run's probability.
+        information, gain: g in nats, and Δ (NaN with one view only).
+        pseudo_label: 1, 0, or None: not trained on.
+    """
+
+    index: int
+    text: str
+    gold: int
+    shares: Mapping[str, float]
+    logit: float
+    prob: float
+    information: float
+    gain: float
+    view: str
+    pseudo_label: int | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one model makes of the pool: of which round or member, candidates by falling logit, intents by utterance.
+
+    `rule` says which rule selected the pool for training; `thresholds` what it was compared with.
+    """
+
+    title: str
+    intents: tuple[tuple[str, ...], ...]
+    offset: float
+    candidates: tuple[CandidateReading, ...]
+    rule: str = ""
+    thresholds: str = ""
+
+
+@dataclass(frozen=True)
+class Why:
+    """A pool, and its readings in the order of the run; `note` says why there is none."""
+
+    pool: Pool
+    split: Split
+    readings: tuple[Reading, ...]
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as one JSON-able object; null where there is no Δ."""
+        readings = [asdict(reading) for reading in self.readings]
+        for one in (one for reading in readings for one in reading["candidates"]):
+            one["gain"] = None if math.isnan(one["gain"]) else one["gain"]
+        pool = self.pool.model_dump(mode="json")
+        return {"pool": pool, "split": self.split, "readings": readings, "note": self.note}
+
+
+def why(folder: Path, pool_id: str) -> Why:
+    """Follow a pool through a finished run.
+
+    A SettingError says that there is no such pool, a RunFolderError that the run's stages were removed.
+    """
+    run = RunFolder.open(folder)
+    settings = RunSettings.recorded(run.path / "config.yaml", run.config)
+    found = _find(settings.data, pool_id)
+    if found is None:
+        raise SettingError(
+            f"no pool of {settings.data} has the id {pool_id}. Predictions, pseudo labels and the report's cases name "
+            "pools by their `pool_id`."
+        )
+    split, row, pool = found
+    trail = _Trail(run, settings, pool, split)
+    readings = tuple(trail.rounds() if split == "train" else trail.final())
+    return Why(pool, split, readings, "" if readings else _absence(settings, split, row))
+
+
+def _find(data: Path, pool_id: str) -> tuple[Split, int, Pool] | None:
+    for split in reversed(SPLITS):
+        ids = [one for batch in iter_pools(data, split, ["pool_id"]) for one in batch["pool_id"].to_pylist()]
+        rows = np.flatnonzero(np.array(ids) == pool_id)
+        if len(rows):
+            return split, int(rows[0]), next(as_pools(read_rows(data, split, rows)))
+    return None
+
+
+def _absence(settings: RunSettings, split: Split, row: int) -> str:
+    order = read_column(settings.data, split, "label_order")
+    if row not in settings.selection.rows(split, "all", order):
+        return "the run's --limit leaves this pool out"
+    if split == "train" and row in settings.selection.rows(split, "labelled", order):
+        return "this pool is labelled: its gold label is trained on"
+    return "no round of this run drew this pool" if split == "train" else "this pool has no scores"
+
+
+class _Trail:
+    """The stages of a run that read one pool."""
+
+    def __init__(self, run: RunFolder, settings: RunSettings, pool: Pool, split: Split) -> None:
+        self._run, self._settings, self._pool, self._split = run, settings, pool, split
+        self._names = read_pool_set(settings.data).intents
+        self._paths = {stage["digest"]: Path(stage["path"]) for stage in run.stages}
+
+    def rounds(self) -> Iterator[Reading]:
+        """Yield what each round's teacher read, and the pseudo labels that followed."""
+        configured = getattr(self._settings.settings.regime, "rule", None)
+        for summary in self._run.round_summaries():
+            assert isinstance(configured, PseudoLabelRule)
+            rule = configured.model_copy(update={"scale": "absolute", **summary.thresholds})
+            for path in self._scores(f"round-{summary.round}/scores"):
+                for index, shard in self._shards(path):
+                    chosen = choose_pools(*shard, rule)
+                    labels = assign(chosen, rule)
+                    thresholds = ", ".join(f"{_SHORT[name]} {value:.3g}" for name, value in summary.thresholds.items())
+                    title = f"round {summary.round}, by {'the teacher' if summary.round == 1 else 'the student before'}"
+                    yield self._reading(title, path, index, (chosen, labels), shard[1], thresholds)
+
+    def final(self) -> Iterator[Reading]:
+        """Yield what each member of the final model read."""
+        rule = Fitted.load(self._run.fitted_path).rule
+        predicted = self._run.predictions(self._split).filter(pc.field("pool_id") == self._pool.pool_id)
+        probs = dict(zip(predicted["candidate"].to_pylist(), predicted["prob"].to_pylist(), strict=True))
+        paths = list(self._scores(f"{self._split}/scores"))
+        for member, path in enumerate(paths, 1):
+            for index, shard in self._shards(path):
+                chosen = choose_views(*shard, rule)
+                if len(paths) == 1:  # several have one mean probability
+                    chosen.prob[:] = [probs[candidate] for candidate in chosen.candidate.tolist()]
+                title = "the final model" if len(paths) == 1 else f"member {member}"
+                yield self._reading(title, path, index, (chosen, None), shard[1])
+
+    def _scores(self, name: str) -> Iterator[Path]:
+        """Yield the stages of this name, of all members."""
+        for stage in self._run.stages:
+            if re.fullmatch(rf"{re.escape(name)}(-\d+)?", stage["name"]):
+                path = local_path(stage["path"])
+                pull(path)
+                if not path.is_dir():
+                    raise RunFolderError(
+                        f"{path} is gone, which has the scores of {name}: the stage cache was removed since. "
+                        f"`icalib run {self._run.path}/config.yaml --fresh` computes them again."
+                    )
+                yield path
+
+    def _shards(self, path: Path) -> Iterator[tuple[int, tuple[pa.Table, pa.Table | None]]]:
+        """Yield the number and the pool's rows of the shard that has it."""
+        of_pool = pc.field("pool_id") == self._pool.pool_id
+        for index, (scores, intents) in enumerate(Shards(path)):
+            found = scores.filter(of_pool)
+            if found.num_rows:
+                yield index, (found, None if intents is None else intents.filter(of_pool))
+
+    def _reading(
+        self,
+        title: str,
+        path: Path,
+        index: int,
+        found: tuple[ChosenScores, PseudoLabels | None],
+        intents: pa.Table | None,
+        thresholds: str = "",
+    ) -> Reading:
+        chosen, labels = found
+        offset, shares = self._shares(path, index, ["intent" if one else "plain" for one in chosen.with_intents])
+        candidates = [
+            CandidateReading(
+                index=number,
+                text=self._pool.candidates[number],
+                gold=int(chosen.gold[at]),
+                shares={part: float(values[at]) for part, values in shares.items()},
+                logit=float(chosen.logit[at]),
+                prob=float(chosen.prob[at]),
+                information=float(chosen.information[at]),
+                gain=float(chosen.gain[at]),
+                view="intent" if chosen.with_intents[at] else "plain",
+                pseudo_label=int(labels.label[at]) if labels is not None and labels.keep[at] else None,
+            )
+            for at, number in enumerate(chosen.candidate.tolist())
+        ]
+        order = np.argsort(-chosen.ranking, kind="stable")
+        named = [tuple(self._names[one] for one in ids) for ids in (intents["intents"][0].as_py() if intents else [])]
+        rule = "" if labels is None else str(labels.rule[0]) or "not selected"
+        return Reading(title, tuple(named), offset, tuple(candidates[at] for at in order), rule, thresholds)
+
+    def _shares(self, path: Path, index: int, views: Sequence[View]) -> tuple[float, dict[str, Any]]:
+        """Return b, and w_k times the mean of each part's column in the views of the pool's candidates, [C]."""
+        job = read_json(path / "stage.json")["identity"]
+        columns = job.get("columns", {})
+        fit = job.get("fit")
+        fitted = SumOfParts.alone(next(iter(columns), "cross")) if fit is None else SumOfParts.load(self._path(fit))
+        shares: dict[str, Any] = {}
+        for part, artifact in columns.items():
+            if not (weight := fitted.weight(part)):
+                continue
+            table = read_parquet(column_files(self._path(artifact))[index])
+            found = read_columns(table.filter(pc.field("pool_id") == self._pool.pool_id))
+            means = {view: weight * in_view(found, view, len(views)).mean_SN.mean(0) for view in set(views)}
+            shares[part] = np.array([means[view][at] for at, view in enumerate(views)])
+        return fitted.offset, shares
+
+    def _path(self, artifact: Mapping[str, str]) -> Path:
+        digest, _, file = artifact["digest"].partition("/")
+        path = local_path(self._paths[digest]) / file
+        pull(path)
+        return path

@@ -1,0 +1,99 @@
+"""What each model of a run read in one pool, for the terminal and as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from icalib.reports.comparison import MISSING, format_difference, format_value
+from icalib.reports.console import people_console, text_table
+from icalib.reports.page import write_page
+
+if TYPE_CHECKING:
+    from icalib.pipeline.why import CandidateReading, Reading, Why
+
+_LABELS = {1: "right", 0: "wrong", None: MISSING}
+
+
+def print_why(found: Why, console: Console | None = None) -> None:
+    """Print the context with its intents, then a table of the candidates for each reading."""
+    console = console or people_console()
+    console.print(Text(f"{found.pool.pool_id}, {found.split}", style="bold"))
+    for turn, utterance in enumerate(found.pool.context):
+        line = Text(f"{utterance.speaker}: {utterance.text}")
+        if utterance.intents:
+            line.append(f"  [{', '.join(utterance.intents)}]", style="green")
+        if predicted := _predicted(found, turn):
+            line.append(f"  predicted [{', '.join(predicted)}]", style="cyan")
+        console.print(line, soft_wrap=True)
+    if found.note:
+        console.print(Text(found.note, style="yellow"))
+    for reading in found.readings:
+        headings = (Column("candidate", overflow="ellipsis", no_wrap=True, max_width=60), *columns(reading))
+        rows = [(f"{_mark(one)} {one.text}", *cells(reading, one)) for one in reading.candidates]
+        console.print(text_table(headings, rows, title=_title(reading), caption=reading.thresholds))
+
+
+def write_why(found: Why, out: Path, title: str) -> Path:
+    """Write the same as one HTML page; returns `out`."""
+    tables = [
+        {
+            "title": _title(reading),
+            "thresholds": reading.thresholds,
+            "columns": columns(reading),
+            "rows": [(one, cells(reading, one)) for one in reading.candidates],
+        }
+        for reading in found.readings
+    ]
+    turns = [(utterance, _predicted(found, turn)) for turn, utterance in enumerate(found.pool.context)]
+    content = {"pool": found.pool, "split": found.split, "turns": turns, "tables": tables, "note": found.note}
+    return write_page("why.html.j2", out, title=title, **content)
+
+
+def _predicted(found: Why, turn: int) -> Sequence[str]:
+    """Return the intents that the last reading predicted of an utterance."""
+    return next(iter(found.readings[-1].intents[turn : turn + 1]), ()) if found.readings else ()
+
+
+def columns(reading: Reading) -> list[str]:
+    """Return the headings of a reading's numbers: each part's share, then what follows from their sum."""
+    numbers = [*_parts(reading), *(["b"] if len(_parts(reading)) > 1 else []), "logit", "p̄"]
+    numbers += ["g"] if _is_uncertain(reading) else []
+    numbers += ["Δ", "view"] if _has_gain(reading) else []
+    return numbers + (["pseudo label"] if reading.rule else [])
+
+
+def cells(reading: Reading, one: CandidateReading) -> list[str]:
+    """Return a candidate's numbers in the order of `columns`."""
+    parts = _parts(reading)
+    values = [*(one.shares[part] for part in parts), *([reading.offset] if len(parts) > 1 else []), one.logit]
+    shown = [f"{value:+.2f}" for value in values] + [format_value(one.prob)]
+    shown += [format_value(one.information)] if _is_uncertain(reading) else []
+    shown += [format_difference(one.gain), one.view] if _has_gain(reading) else []
+    return shown + ([_LABELS[one.pseudo_label]] if reading.rule else [])
+
+
+def _parts(reading: Reading) -> Sequence[str]:
+    return list(reading.candidates[0].shares) if reading.candidates else []
+
+
+def _is_uncertain(reading: Reading) -> bool:
+    return any(one.information > 0 for one in reading.candidates)
+
+
+def _has_gain(reading: Reading) -> bool:
+    return any(not math.isnan(one.gain) for one in reading.candidates)
+
+
+def _mark(one: CandidateReading) -> str:
+    return "✓" if one.gold == 1 else " "
+
+
+def _title(reading: Reading) -> str:
+    return f"{reading.title}: {reading.rule}" if reading.rule else reading.title

@@ -1,0 +1,101 @@
+"""One pool through a run of a sum of parts, and what people see of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.runs import TRAINING, run_context, small_settings
+from rich.console import Console
+
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.parquet import read_parquet
+from icalib.core.run_folder import RunFolder
+from icalib.pipeline.run import run
+from icalib.pipeline.why import Why, why
+from icalib.reports.why import print_why, write_why
+
+
+@pytest.fixture(scope="module")
+def icast(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    similarity = {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}}
+    changes = {"similarity": similarity, "intent": {}, "cross": False, "uncertainty.num_passes": 4}
+    return run(small_settings("icast", tiny_pools, tiny_bert, **changes), run_context(tmp_path_factory.mktemp("runs")))
+
+
+def pool_ids(run: RunFolder, split: str) -> list[str]:
+    return list(dict.fromkeys(run.predictions(split)["pool_id"].to_pylist()))
+
+
+def assert_shares_sum_to_the_logit(found: Why) -> None:
+    for reading in found.readings:
+        for one in reading.candidates:
+            np.testing.assert_allclose(sum(one.shares.values()) + reading.offset, one.logit, rtol=1e-6, atol=1e-6)
+
+
+def test_pseudo_labels_are_those_that_the_student_was_trained_on(icast: RunFolder) -> None:
+    labels = read_parquet(icast.path / "rounds" / "1" / "pseudo_labels.parquet").to_pylist()
+    assert labels
+    for pool_id in dict.fromkeys(row["pool_id"] for row in labels[:12]):
+        found = why(icast.path, pool_id)
+        (reading,) = found.readings
+        own = {row["candidate"]: row for row in labels if row["pool_id"] == pool_id}
+        assert {one.index: one.pseudo_label for one in reading.candidates if one.pseudo_label is not None} == {
+            index: row["label"] for index, row in own.items()
+        }
+        for one in (one for one in reading.candidates if one.index in own):
+            row = own[one.index]
+            assert (one.prob, one.information, one.gain, one.view, reading.rule) == (
+                row["prob"], row["mutual_information"], row["gain"], row["view"], row["rule"],
+            )  # fmt: skip
+        assert_shares_sum_to_the_logit(found)
+
+
+def test_a_pool_that_was_not_selected_says_so(icast: RunFolder, tiny_pools: Path) -> None:
+    selected = set(read_parquet(icast.path / "rounds" / "1" / "pseudo_labels.parquet")["pool_id"].to_pylist())
+    every = read_parquet(tiny_pools / "train.parquet")["pool_id"].to_pylist()
+    found = [why(icast.path, one) for one in every if one not in selected]
+    assert {one.readings[0].rule for one in found if one.readings} == {"not selected"}
+    assert {one.note for one in found if not one.readings} == {"this pool is labelled: its gold label is trained on"}
+
+
+def test_a_test_pool_has_the_predictions_of_the_run(icast: RunFolder) -> None:
+    predicted = icast.predictions("test").to_pylist()
+    for pool_id in pool_ids(icast, "test"):
+        found = why(icast.path, pool_id)
+        (reading,) = found.readings
+        rows = {row["candidate"]: row for row in predicted if row["pool_id"] == pool_id}
+        assert {one.index: (one.prob, one.view) for one in reading.candidates} == {
+            index: (row["prob"], row["view"]) for index, row in rows.items()
+        }
+        order = sorted(rows, key=lambda index: -rows[index]["logit"])
+        assert [one.index for one in reading.candidates] == order
+        assert_shares_sum_to_the_logit(found)
+
+
+def test_people_see_texts_numbers_and_thresholds(icast: RunFolder, tmp_path: Path) -> None:
+    (pool_id, *_) = read_parquet(icast.path / "rounds" / "1" / "pseudo_labels.parquet")["pool_id"].to_pylist()
+    found = why(icast.path, pool_id)
+    shown = StringIO()
+    print_why(found, Console(file=shown, width=200))
+    page = write_why(found, tmp_path / "why.html", icast.name).read_text(encoding="utf-8")
+    for text in (*found.readings[0].candidates[0].shares, "λ⁺", "pseudo label", "round 1, by the teacher"):
+        assert text in shown.getvalue()
+        assert text in page
+    assert all(one.text[:20] in shown.getvalue() for one in found.readings[0].candidates)
+    assert json.loads(json.dumps(found.as_json()))["pool"]["pool_id"] == pool_id
+
+
+def test_unknown_pools_and_removed_stages_are_named(icast: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="no-such-pool"):
+        why(icast.path, "no-such-pool")
+    stages = [{**stage, "path": str(tmp_path / "gone")} for stage in icast.stages]
+    moved = RunFolder(shutil.copytree(icast.path, tmp_path / "copy"))
+    (moved.path / "files.json").unlink()
+    moved.write_json("stages.json", stages)
+    with pytest.raises(RunFolderError, match="stage cache was removed"):
+        why(moved.path, pool_ids(icast, "test")[0])
