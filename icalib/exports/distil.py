@@ -133,7 +133,7 @@ def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context
         scores=tuple(stage.artifact() for stage in scores),
         fitted=Artifact(path=path.resolve(), digest=file_digest(path)),
     )
-    return stages.compute(StageName("distil-targets"), job).artifact(_TARGETS)
+    return stages.run(StageName("distil-targets"), job).artifact(_TARGETS)
 
 
 def _predictions(stages: RunStages, model: Trained, split: Split) -> pa.Table:

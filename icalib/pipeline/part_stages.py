@@ -34,7 +34,7 @@ def column_stages(
     found: dict[PartName, Stage] = {}
     for part, model in models.items():
         has_passes = isinstance(scoring.estimator, MCDropout.Config) and part != "intent"
-        found[part] = stages.map(
+        found[part] = stages.run(
             replace(name, label=f"{name.label}-{part}"),
             ColumnJob(
                 part=part,
@@ -132,7 +132,7 @@ class PartTraining:
             seed=self.seed,
         )
         suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
-        return stages.train_job(self._named(f"similarity{suffix}"), job, self.executor)
+        return stages.run(self._named(f"similarity{suffix}"), job, self.executor)
 
     def _start(self) -> Artifact | None:
         return checkpoint(self.stages.start) if self.stages.start else None
@@ -179,13 +179,13 @@ class PartTraining:
         job = OffsetJob(
             fit=self._fit(validation), train=train, validation={part: (column,) for part, column in validation.items()}
         )
-        return self.stages.compute(self._named(f"{of}-offsets"), job).artifact()
+        return self.stages.run(self._named(f"{of}-offsets"), job).artifact()
 
     def _fit(self, validation: Mapping[PartName, Artifact]) -> Artifact:
         view = "intent" if self.training.rule is not None else "plain"
         job = FitJob(columns=dict(validation), estimator=self.stages.estimator, view=view)
         label = "-".join(("fit", *validation))
-        return self.stages.compute(self._named(label), job).artifact(PARTS_FILE)
+        return self.stages.run(self._named(label), job).artifact(PARTS_FILE)
 
     def _intent(self, settings: Intent) -> Stage:
         stages, student = self.stages, self.training.student
@@ -203,7 +203,7 @@ class PartTraining:
             pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels(),
             precision=stages.method.scoring.precision,
         )
-        stage = stages.map(self._named("intent"), job)
+        stage = stages.run(self._named("intent"), job)
         path = stage.path / INTENTS_FILE
         if path.is_file() and (found := read_json(path)):  # not with --dry, nor without labelled intents on validation
             stages.emit(
@@ -235,7 +235,7 @@ class PartTraining:
             generated=stages.generated_tokens(augmentation) if augmentation else None,
             seed=self.seed,
         )
-        return stages.train_job(self._named("cross") if offsets is not None else self.name, job, self.executor)
+        return stages.run(self._named("cross") if offsets is not None else self.name, job, self.executor)
 
 
 def described(fitted: SumOfParts) -> str:

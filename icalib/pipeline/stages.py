@@ -11,7 +11,7 @@ from pathlib import Path
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, EpochFinished, Message
 from icalib.core.files import read_json, read_json_list
-from icalib.core.job import Artifact, LocalJob, ShardedJob
+from icalib.core.job import Artifact, Job, LocalJob, ShardedJob
 from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import JobCache, Stage, StageName
 from icalib.data.generated import GENERATED_TOKENS, Wanted
@@ -99,7 +99,7 @@ class RunStages:
         job = TokenizeJob(
             data=self.data, backbone=self.encoder.backbone, budget=self.encoder.budget, splits=self.splits
         )
-        return self.compute(StageName("tokens"), job)
+        return self.run(StageName("tokens"), job)
 
     def tokens(self, split: Split) -> Artifact:
         """The tokens of a split."""
@@ -130,7 +130,7 @@ class RunStages:
                 test_tokens=self.tokens("test"),
                 logs=self._log_tokens() if task.targets != "windows" and self.pool_set.num_logs else None,
             )
-            return self.train_job(name, job)
+            return self.run(name, job)
         assert isinstance(task, WindowTask.Config)
         job = PostTrainJob(
             ranker=_bare(ranker),
@@ -138,7 +138,7 @@ class RunStages:
             selection=self.selection.for_training(labelled_fraction=1.0),
             train_tokens=self.tokens("train"),
         )
-        return self.train_job(name, job)
+        return self.run(name, job)
 
     def _log_tokens(self) -> Artifact:
         job = TokenizeLogsJob(
@@ -147,7 +147,7 @@ class RunStages:
             backbone=self.encoder.backbone,
             budget=self.encoder.budget,
         )
-        return self.compute(StageName("log-tokens"), job).artifact(LOG_TOKENS)
+        return self.run(StageName("log-tokens"), job).artifact(LOG_TOKENS)
 
     def _pretrain(self, ranker: RankerConfig, settings: Pretraining) -> tuple[RankerConfig, Stage | None]:
         """Train word vectors and an intent classifier that initialise the encoder.
@@ -165,7 +165,7 @@ class RunStages:
                 train_tokens=self.tokens("train"),
                 selection=self.selection.for_training(labelled_fraction=1.0),
             )
-            words = self.train_job(StageName("word-vectors"), vectors)
+            words = self.run(StageName("word-vectors"), vectors)
         if settings.intent_classifier is None:
             return ranker, words
         if not self._has_labelled_intents():
@@ -181,7 +181,7 @@ class RunStages:
             selection=self.selection,
             start=checkpoint(words) if words else None,
         )
-        classifier = self.train_job(StageName("intent-classifier"), job)
+        classifier = self.run(StageName("intent-classifier"), job)
         return ranker.model_copy(update={"intents": self.pool_set.intents}), classifier
 
     def _has_labelled_intents(self) -> bool:
@@ -220,7 +220,7 @@ class RunStages:
         """Tokenise generated texts for the encoder."""
         texts = augmentation.texts
         job = TokenizeTextsJob(texts=texts.artifact(), backbone=self.encoder.backbone, budget=self.encoder.budget)
-        return self.compute(StageName("generated-tokens", texts.name.label), job).artifact(GENERATED_TOKENS)
+        return self.run(StageName("generated-tokens", texts.name.label), job).artifact(GENERATED_TOKENS)
 
     def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
         """Generate texts for the labelled pools, after fine-tuning the models that the generator needs."""
@@ -229,7 +229,7 @@ class RunStages:
         if isinstance(generator, LanguageModel.Config):
             for task in generator.learnt_tasks(wanted):
                 job = GeneratorJob(task=task, generator=generator, data=self.data, selection=selection)
-                models[task] = checkpoint(self.train_job(StageName(f"{task}-generator"), job))
+                models[task] = checkpoint(self.run(StageName(f"{task}-generator"), job))
         job = GenerateJob(
             data=self.data,
             selection=selection,
@@ -238,7 +238,7 @@ class RunStages:
             generator=generator,
             models=models,
         )
-        return self.map(StageName(wanted.replace("_", "-")), job)
+        return self.run(StageName(wanted.replace("_", "-")), job)
 
     def score(self, name: StageName, model: Trained, scoring: Scoring) -> Stage:
         """Score pools by the parts that have a weight; the intent part is run for its intents, too."""
@@ -252,19 +252,24 @@ class RunStages:
             estimator=scoring.estimator,
             softmax=self.method.loss.link == "softmax",
         )
-        return self.map(name, job)
+        return self.run(name, job)
 
-    def map(self, name: StageName, job: ShardedJob) -> Stage:
-        """Compute a sharded job."""
-        return self.cache.run(name, job, lambda folder: self.executor.map(job, folder, str(name), self.emit))
-
-    def compute(self, name: StageName, job: LocalJob) -> Stage:
-        """Compute a small job."""
-        return self.cache.run(name, job, lambda folder: job.compute(folder, str(name), self.emit))
-
-    def train_job(self, name: StageName, job: TrainingJob, executor: Executor | None = None) -> Stage:
-        """Compute a training."""
+    def run(self, name: StageName, job: Job, executor: Executor | None = None) -> Stage:
+        """Return the stage of a job: from the cache, or computed by the executor."""
         executor = executor or self.executor
+        if isinstance(job, TrainingJob):
+            return self._train(name, job, executor)
+
+        def build(folder: Path) -> None:
+            if isinstance(job, ShardedJob):
+                executor.map(job, folder, str(name), self.emit)
+            else:
+                assert isinstance(job, LocalJob)
+                job.compute(folder, str(name), self.emit)
+
+        return self.cache.run(name, job, build)
+
+    def _train(self, name: StageName, job: TrainingJob, executor: Executor) -> Stage:
         max_epochs = job.loop_settings.epochs
         if job.reports_epochs:
             self.emit(EpochFinished(str(name), max_epochs, ()))  # lets consumers abandon the run before training

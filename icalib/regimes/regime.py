@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from icalib.core.component import Component, ComponentConfig
-from icalib.core.job import Artifact, LocalJob, ShardedJob
+from icalib.core.job import Artifact, Job
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.generated import Wanted
 from icalib.data.schema import Split
@@ -149,12 +149,8 @@ class Stages(Protocol):
         """Score pools; `Shards(stage.path)` reads the scores."""
         ...
 
-    def map(self, name: StageName, job: ShardedJob) -> Stage:
-        """Compute any other stage that is split into shards."""
-        ...
-
-    def compute(self, name: StageName, job: LocalJob) -> Stage:
-        """Compute any other small stage."""
+    def run(self, name: StageName, job: Job) -> Stage:
+        """Compute a job, or find its stage in the cache."""
         ...
 
 

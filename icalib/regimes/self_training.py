@@ -116,7 +116,7 @@ class SelfTraining(AbstractRegime):
         if rule.scale == "precision":
             validation = self._validation_scores(stages, model).artifact()
         job = PseudoLabelJob(scores=scores.artifact(), rule=rule, round=number, validation=validation)
-        return stages.compute(_in_round(number, "pseudo-labels"), job)
+        return stages.run(_in_round(number, "pseudo-labels"), job)
 
     def _repeated(self, stages: Stages, pseudo: Stage, number: int) -> Stage:
         job = RepeatJob(
@@ -125,7 +125,7 @@ class SelfTraining(AbstractRegime):
             selection=stages.selection,
             with_intents=self.config.with_intents,
         )
-        return stages.compute(_in_round(number, "control"), job)
+        return stages.run(_in_round(number, "control"), job)
 
     def first_scores(self, stages: Stages, *, with_validation: bool) -> tuple[Shards, Shards | None]:
         """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and those of validation."""

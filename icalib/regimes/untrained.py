@@ -65,7 +65,7 @@ class Untrained(AbstractUntrained):
             encoder=stages.encoder,
             model=members[0].model.parts["similarity"] if members else None,
         )
-        return [stages.map(StageName("scores", str(split)), job)]
+        return [stages.run(StageName("scores", str(split)), job)]
 
 
 @final
@@ -90,4 +90,4 @@ class External(AbstractUntrained):
     @override
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
         job = ExternalScoreJob(data=stages.data, split=split, selection=stages.selection, model=self.config.model)
-        return [stages.map(StageName("scores", str(split)), job)]
+        return [stages.run(StageName("scores", str(split)), job)]

@@ -77,7 +77,7 @@ class RecordingStages:
             pq.write_table(intent_table(10), stage.path / "intents-000000.parquet")
         return stage
 
-    def compute(self, name: StageName, job: LocalJob) -> Stage:
+    def run(self, name: StageName, job: LocalJob) -> Stage:
         made = self._stage(name)
         job.compute(made.path, str(name), ignore)
         return made
