@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from icalib.core.component import with_settings
 from icalib.data.schema import Split
 from icalib.methods.catalogue import load_method, presets
-from icalib.pipeline.run import RunSettings
+from icalib.pipeline.config import RunConfig
 from icalib.scoring.gain import ALWAYS_INTENTS
 
 NUM_DIALOGUES = 1000
@@ -61,15 +61,15 @@ ROWS: Mapping[str, Row] = MappingProxyType(
 """The runs by method. The teacher of `tsst` is `bert`; that of `icast` is `icast-teacher`."""
 
 
-def demo_settings(data: Path, seed: int) -> list[RunSettings]:
+def demo_settings(data: Path, seed: int) -> list[RunConfig]:
     """Return the settings of the demo's runs."""
     return [_settings(method, row, data, seed) for method, row in ROWS.items()]
 
 
-def _settings(method: str, row: Row, data: Path, seed: int) -> RunSettings:
+def _settings(method: str, row: Row, data: Path, seed: int) -> RunConfig:
     made = load_method(method)
     named = presets(method)[row.preset] if row.preset else {}
-    return RunSettings(
+    return RunConfig(
         method=method,
         data=data.resolve(),
         labelled=LABELLED,

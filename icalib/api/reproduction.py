@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from icalib.api.session import Session
     from icalib.core.run_folder import RunFolder
     from icalib.data.schema import PoolSet
-    from icalib.pipeline.run import RunSettings
+    from icalib.pipeline.config import RunConfig
     from icalib.tables.table import Row, Table
 
 
@@ -114,7 +114,7 @@ def pool_marks(table: Table, pool_set: PoolSet) -> list[str]:
 
 
 def _run_marks(
-    table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunSettings], labelled: float
+    table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunConfig], labelled: float
 ) -> list[str]:
     from icalib.core.component import described, with_setting
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icalib.data.schema import Split
+    from icalib.pipeline.config import RunConfig
     from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
-    from icalib.pipeline.run import RunSettings
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
 
 def _chosen(
     method: str | Path, data: str | Path | None, labelled: float | None, seed: int, options: RunKeywords
-) -> RunSettings:
+) -> RunConfig:
     if str(method).endswith((".yaml", ".yml")):
         return from_config(local_path(method))
     return run_settings(str(method), RunTemplate.of(options, data, labelled), seed)
@@ -75,7 +75,7 @@ def dry_comparison(
     return _dry(comparison_settings(methods, RunTemplate.of(options, data, labelled), seeds), options)
 
 
-def _dry(chosen: Sequence[RunSettings], options: RunKeywords) -> list[DryStage]:
+def _dry(chosen: Sequence[RunConfig], options: RunKeywords) -> list[DryStage]:
     from icalib.pipeline.dry import dry
 
     place, fresh = Place.of(options), options.get("fresh", False)

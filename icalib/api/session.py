@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from icalib.api.options import Place
     from icalib.core.run_folder import RunFolder
     from icalib.data.negatives import ParallelMap
+    from icalib.pipeline.config import RunConfig
     from icalib.pipeline.executor import Executor
-    from icalib.pipeline.run import RunContext, RunSettings
+    from icalib.pipeline.run import RunContext
     from icalib.reports.progress import TerminalProgress
 
 
@@ -69,13 +70,13 @@ class Session:
 
         return RayExecutor(available(self.place.workers))
 
-    def run(self, settings: RunSettings, *, fresh: bool = False) -> RunFolder:
+    def run(self, settings: RunConfig, *, fresh: bool = False) -> RunFolder:
         """Run a method; a finished run is returned as it is."""
         from icalib.pipeline.run import run
 
         return run(settings, self.context, fresh=fresh)
 
-    def run_all(self, chosen: Sequence[RunSettings], *, fresh: bool = False) -> list[RunFolder]:
+    def run_all(self, chosen: Sequence[RunConfig], *, fresh: bool = False) -> list[RunFolder]:
         """Run one after the other."""
         finished: list[RunFolder] = []
         for index, settings in enumerate(chosen, 1):

@@ -12,12 +12,12 @@ from icalib.core.storage import pull
 
 if TYPE_CHECKING:
     from icalib.api.options import RunTemplate
-    from icalib.pipeline.run import RunSettings
+    from icalib.pipeline.config import RunConfig
 
 
 def run_settings(
     name: str, template: RunTemplate, seed: int = 1, *, own: Mapping[str, Any] | None = None, lenient: bool = False
-) -> RunSettings:
+) -> RunConfig:
     """Return a run's settings, or raise a SettingError if an option is missing or invalid.
 
     `name` is a method, or a variant of one such as pg-drr@head.kernel=matern; `own` has the variant's settings where
@@ -30,11 +30,11 @@ def run_settings(
     base, _, variant = name.partition("@")
     fraction = labelled_fraction(template)
     method = changed(variant_of(name, template.preset, own, lenient=lenient), template.settings, lenient=lenient)
-    from icalib.pipeline.run import RunSettings  # it imports torch: after what can be checked without
+    from icalib.pipeline.config import RunConfig  # it imports torch: after what can be checked without
 
     if template.backbone:
         method = with_setting(method, "encoder.backbone", template.backbone)
-    return RunSettings(
+    return RunConfig(
         method=label(base) + (f"@{variant}" if variant else ""),
         data=template.data.resolve(),
         labelled=fraction,
@@ -98,11 +98,11 @@ def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def from_config(path: Path) -> RunSettings:
+def from_config(path: Path) -> RunConfig:
     """Return the settings in a run's config.yaml."""
     from icalib.core.files import is_file
     from icalib.core.run_folder import RUN_VERSION, read_config
-    from icalib.pipeline.run import RunSettings
+    from icalib.pipeline.config import RunConfig
 
     pull(path)
     if not is_file(path):
@@ -110,7 +110,7 @@ def from_config(path: Path) -> RunSettings:
     fields = read_config(path)
     if fields.get("version") != RUN_VERSION:
         raise SettingError(f"{path} is not a config of run-folder version {RUN_VERSION}.")
-    return RunSettings.recorded(path, fields)
+    return RunConfig.recorded(path, fields)
 
 
 def preset_settings(name: str, preset: str | None, *, lenient: bool = False) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
             )
 
 
-def check(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> None:
+def check(chosen: Sequence[RunConfig], runs: Path, *, fresh: bool = False) -> None:
     """Report all errors before an executor starts, which takes seconds, and before the first run costs anything.
 
     A SettingError says that a method doesn't fit its data or that a folder has a run with other settings, a
@@ -198,7 +198,7 @@ def check(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> 
             check_free(settings, runs.resolve())
 
 
-def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunSettings]:
+def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunConfig]:
     """Return the runs of a comparison; the untrained methods are added, with one seed."""
     from icalib.methods.catalogue import EXTERNAL, module_path
 
@@ -220,13 +220,13 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
 
 def curve_settings(
     methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
-) -> dict[float | None, list[RunSettings]]:
+) -> dict[float | None, list[RunConfig]]:
     """Return the runs of a label curve by labelled fraction, ascending; None: the untrained methods."""
     if not fractions or seeds < 1:
         raise SettingError(
             "a label curve needs at least one labelled fraction and one seed, e.g. --fractions 0.01,0.1."
         )
-    by_fraction: dict[float | None, list[RunSettings]] = {}
+    by_fraction: dict[float | None, list[RunConfig]] = {}
     for fraction in sorted({checked_fraction(fraction) for fraction in fractions}):
         runs = comparison_settings(methods, replace(template, labelled=fraction), seeds)
         by_fraction.setdefault(None, [settings for settings in runs if not settings.settings.regime.trains])

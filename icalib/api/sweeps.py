@@ -12,7 +12,7 @@ from icalib.api.settings import preset_settings, run_settings
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
-    from icalib.pipeline.run import RunSettings
+    from icalib.pipeline.config import RunConfig
     from icalib.sweeps.folder import SweepFolder, SweepSettings
     from icalib.sweeps.space import Space
     from icalib.sweeps.sweep import RunTrials, SweepPlan
@@ -81,7 +81,7 @@ def dry_sweep(
     return folder
 
 
-def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Space, SweepSettings, RunSettings]:
+def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Space, SweepSettings, RunConfig]:
     """Resolve and check the arguments of `sweep`; the last value returned is the run that proposals change."""
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits

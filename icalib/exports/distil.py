@@ -95,12 +95,10 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
             f"{run.data_digest}). Distilling needs the run's own pools: prepare them again as they were."
         )
     cache = StageCache(context.runs / CACHE, emit=context.emit)
+    student = Method(encoder=_student_encoder(settings.settings.encoder), scoring=settings.settings.scoring)
     stages = RunStages(
-        path=settings.data,
+        config=settings.model_copy(update={"settings": student}),
         pool_set=pool_set,
-        selection=settings.selection,
-        method=Method(encoder=_student_encoder(settings.settings.encoder), scoring=settings.settings.scoring),
-        seed=settings.seed,
         cache=cache,
         executor=context.executor,
         emit=context.emit,

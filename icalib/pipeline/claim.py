@@ -12,10 +12,10 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.storage import is_mirrored, push, remove
 
 if TYPE_CHECKING:
-    from icalib.pipeline.run import RunSettings
+    from icalib.pipeline.config import RunConfig
 
 
-def claim(folder: RunFolder, settings: RunSettings) -> bool:
+def claim(folder: RunFolder, settings: RunConfig) -> bool:
     """Write the config of a new run, or check that the folder's is the same; return whether it is finished."""
     if not is_started(folder, settings):
         folder.write_config(settings.model_dump(mode="json"))
@@ -23,7 +23,7 @@ def claim(folder: RunFolder, settings: RunSettings) -> bool:
     return folder.is_finished
 
 
-def is_started(folder: RunFolder, settings: RunSettings) -> bool:
+def is_started(folder: RunFolder, settings: RunConfig) -> bool:
     """Return whether a folder has this run, finished or not.
 
     A SettingError says that it has a run with other settings, a RunFolderError that it has another version or no run.
@@ -43,7 +43,7 @@ def is_started(folder: RunFolder, settings: RunSettings) -> bool:
     return False
 
 
-def repair(folder: RunFolder, settings: RunSettings, emit: Emit) -> bool:
+def repair(folder: RunFolder, settings: RunConfig, emit: Emit) -> bool:
     """Make a finished run that was damaged unfinished again; return whether it was damaged."""
     damages = list(folder.damages(checkpoints=not is_mirrored(folder.path)))  # a store's models are not downloaded
     if not damages:

@@ -26,8 +26,9 @@ from icalib.data.selection import Part
 from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import SimilarityJob
 from icalib.parts.sum import PARTS_FILE, FitJob, PartWeight, SumOfParts
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
-from icalib.pipeline.run import CACHE, EVALUATED, RunContext, RunSettings, stages_of
+from icalib.pipeline.run import CACHE, EVALUATED, RunContext, stages_of
 from icalib.pipeline.tokens import TokenizeJob
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.self_training import PseudoLabelJob
@@ -53,7 +54,7 @@ class DryStage:
     seconds: float | None = None  # 0 if it is cached, None if no finished run has such a stage
 
 
-def dry(chosen: Sequence[RunSettings], runs: Path, *, fresh: bool = False) -> list[DryStage]:
+def dry(chosen: Sequence[RunConfig], runs: Path, *, fresh: bool = False) -> list[DryStage]:
     """Return the distinct stages of runs that share the stage cache in `runs`, in order; `fresh` reuses none."""
     rates = _finished_rates(runs)
     found: dict[str, DryStage] = {}
@@ -81,9 +82,9 @@ def _finished_rates(runs: Path) -> Rates:
     return rates
 
 
-def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunSettings, dict[str, float]]:
+def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunConfig, dict[str, float]]:
     """Return a finished run's settings, and its seconds per unit of work by stage label."""
-    settings = RunSettings.recorded(folder.path / "config.yaml", folder.config)
+    settings = RunConfig.recorded(folder.path / "config.yaml", folder.config)
     taken = {stage["name"]: stage["seconds"] for stage in folder.stages}
     totals: dict[str, tuple[float, float]] = {}
     for stage in _stages(settings, runs):
@@ -93,7 +94,7 @@ def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunSettings, dict[str, flo
     return settings, {label: seconds / work for label, (seconds, work) in totals.items() if work}
 
 
-def _stages(settings: RunSettings, runs: Path) -> list[DryStage]:
+def _stages(settings: RunConfig, runs: Path) -> list[DryStage]:
     """Return the stages that a run requests if nothing is computed."""
     pool_set = read_pool_set(settings.data)
     with TemporaryDirectory(prefix="icalib-") as scratch:
@@ -141,7 +142,7 @@ class _DryCache:
 class _WorkCounter:
     """Counts the work of jobs in pools, whose lengths are taken to be alike."""
 
-    def __init__(self, settings: RunSettings, pool_set: PoolSet) -> None:
+    def __init__(self, settings: RunConfig, pool_set: PoolSet) -> None:
         self._selection, self._pool_set = settings.selection, pool_set
         self._label_order = {split: read_column(settings.data, split, "label_order") for split in SPLITS}
 

@@ -35,8 +35,9 @@ from icalib.parts.cost import Cost, measure_costs
 from icalib.parts.intent import WEIGHTS as INTENT_WEIGHTS
 from icalib.parts.loaded import Loaded, LoadedBiEncoder, LoadedMembers, member_encoder
 from icalib.parts.sum import PARTS_FILE, read_member
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
-from icalib.pipeline.run import CACHE, RunContext, RunSettings
+from icalib.pipeline.run import CACHE, RunContext
 from icalib.pipeline.stages import RunStages
 from icalib.regimes.regime import AbstractRegime, Member, Trained
 from icalib.scoring.gain import AUTHORS_CHOICE
@@ -49,7 +50,7 @@ class FinishedRun:
     """A finished run folder, with everything that predictions need."""
 
     folder: RunFolder
-    settings: RunSettings
+    settings: RunConfig
     fitted: Fitted
     members: tuple[tuple[Path, AbstractEstimator.Config], ...]
     """Checkpoint and estimator of each model whose probabilities are averaged; empty for untrained rankers."""
@@ -60,7 +61,7 @@ class FinishedRun:
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
         folder.check(checkpoints=True)
-        settings = RunSettings.recorded(path / "config.yaml", folder.config)
+        settings = RunConfig.recorded(path / "config.yaml", folder.config)
         members = tuple(
             (checkpoint, validated_file(path / "members.json", AbstractEstimator.Config, estimator))
             for checkpoint, estimator in folder.members
@@ -174,12 +175,10 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
     members = [Member(_kept(folder), estimator) for folder, estimator in run.members]
     if members:  # the encoder in a checkpoint refers to the checkpoint's own tokenizer
         method = method.model_copy(update={"encoder": member_encoder(run.members[0][0])})
+    whole = {"data": data, "labelled": 1.0, "limit": limits, "resample_labels": False}
     stages = RunStages(
-        path=data,
+        config=run.settings.model_copy(update={**whole, "settings": method}),
         pool_set=read_pool_set(data),
-        selection=Selection(labelled_fraction=1.0, limit=limits),
-        method=method,
-        seed=run.settings.seed,
         splits=(split,),
         cache=StageCache(context.runs / CACHE, emit=context.emit),
         executor=context.executor,

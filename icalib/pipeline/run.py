@@ -5,24 +5,21 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
 
 import pyarrow as pa
-from pydantic import Field
 
 from icalib.calibration.calibrator import PoolSoftmax
 from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.calibration.post_hoc import post_hoc_metrics
-from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import FOLDER_NAME, read_json, write_json
+from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import JobCache, StageCache
@@ -30,11 +27,11 @@ from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
-from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.composition import Method
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.record import RunRecord
@@ -46,35 +43,6 @@ PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "sc
 CACHE = ".cache"
 """Folder of the stages, next to the experiments."""
 EVALUATED: tuple[Split, ...] = ("validation", "test")
-
-
-class RunSettings(Settings):
-    """Everything that determines a run's numbers, stored in config.yaml."""
-
-    method: str
-    data: Stored
-    labelled: Fraction
-    seed: int
-    limit: Limit = Field(default={})
-    backbone: str
-    experiment: str = Field(pattern=FOLDER_NAME)
-    settings: Method
-    resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
-    """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
-    metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
-    """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
-
-    @classmethod
-    def recorded(cls, path: Path, config: Mapping[str, Any]) -> Self:
-        """Return the settings that a config.yaml at `path` has, or raise a RunFolderError."""
-        return validated_file(path, cls, {name: value for name, value in config.items() if name != "version"})
-
-    @property
-    def selection(self) -> Selection:
-        """The pools that the run uses."""
-        return Selection(
-            labelled_fraction=self.labelled, limit=self.limit, label_seed=self.seed if self.resample_labels else None
-        )
 
 
 @dataclass(frozen=True)
@@ -89,23 +57,21 @@ class RunContext:
     keep_checkpoints: bool = True
 
 
-def run_folder_of(settings: RunSettings, runs: Path) -> RunFolder:
+def run_folder_of(settings: RunConfig, runs: Path) -> RunFolder:
     """Return the run folder runs/<experiment>/<method>-<data>-<labelled>-s<seed>."""
     data = settings.data.name
     name = f"{settings.method}-{data}-{settings.labelled:g}-s{settings.seed}"
     return RunFolder(runs / settings.experiment / name)
 
 
-def check_free(settings: RunSettings, runs: Path) -> None:
+def check_free(settings: RunConfig, runs: Path) -> None:
     """Refuse a run whose folder has another one, before anything is computed; errors are those of `is_started`."""
     folder = run_folder_of(settings, runs)
     pull(folder.path / "config.yaml")  # the run itself downloads the rest
     is_started(folder, settings)
 
 
-def run(
-    settings: RunSettings, context: RunContext, *, fresh: bool = False, folder: RunFolder | None = None
-) -> RunFolder:
+def run(settings: RunConfig, context: RunContext, *, fresh: bool = False, folder: RunFolder | None = None) -> RunFolder:
     """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
     `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`. Errors are those of
@@ -134,7 +100,7 @@ def run(
     return folder
 
 
-def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
+def check_fits(settings: RunConfig, pool_set: PoolSet) -> None:
     """Raise a SettingError if method and data don't fit, before anything is computed."""
     for split in EVALUATED:
         if not pool_set.num_pools[split]:
@@ -156,7 +122,7 @@ def check_fits(settings: RunSettings, pool_set: PoolSet) -> None:
 
 
 def _train_and_predict(
-    folder: RunFolder, settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: StageCache
+    folder: RunFolder, settings: RunConfig, pool_set: PoolSet, context: RunContext, cache: StageCache
 ) -> Fitted:
     method = settings.settings
     regime: AbstractRegime = method.regime.build()
@@ -193,25 +159,16 @@ def _train_and_predict(
     return fitted
 
 
-def stages_of(settings: RunSettings, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
+def stages_of(settings: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
     """Return the stages of a run, whose pools have the labels that it needs."""
-    stages = RunStages(
-        path=settings.data,
-        pool_set=pool_set,
-        selection=settings.selection,
-        method=settings.settings,
-        seed=settings.seed,
-        cache=cache,
-        executor=context.executor,
-        emit=context.emit,
-    )
+    stages = RunStages(config=settings, pool_set=pool_set, cache=cache, executor=context.executor, emit=context.emit)
     if settings.settings.regime.trains:
         stages.check_labels()
     return stages
 
 
 def _write_metrics(
-    folder: RunFolder, fitted: Fitted, settings: RunSettings, pool_set: PoolSet, evaluated: Sequence[Split]
+    folder: RunFolder, fitted: Fitted, settings: RunConfig, pool_set: PoolSet, evaluated: Sequence[Split]
 ) -> None:
     tables: list[pa.Table] = []
     for split in evaluated:
@@ -287,7 +244,7 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext,
 
 
 def _write_result(
-    folder: RunFolder, settings: RunSettings, cache: StageCache, evaluated: Sequence[Split], seconds: float
+    folder: RunFolder, settings: RunConfig, cache: StageCache, evaluated: Sequence[Split], seconds: float
 ) -> None:
     provenance = read_json(folder.path / "provenance.json")
     provenance["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")

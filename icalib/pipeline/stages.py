@@ -30,6 +30,7 @@ from icalib.models.checkpoint import RankerConfig
 from icalib.parts.job import ORDER
 from icalib.parts.similarity import SimilarityJob
 from icalib.parts.sum import SumJob
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.part_stages import PartTraining, column_stages
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
@@ -49,11 +50,8 @@ from icalib.uncertainty.estimator import AbstractEstimator
 class RunStages:
     """The stages of a run; implements `icalib.regimes.regime.Stages`."""
 
-    path: Path  # the pool folder
+    config: RunConfig
     pool_set: PoolSet
-    selection: Selection
-    method: Method
-    seed: int
     cache: JobCache
     executor: Executor
     emit: Emit
@@ -62,7 +60,17 @@ class RunStages:
     @property
     def data(self) -> Artifact:
         """The pool folder."""
-        return Artifact(path=self.path, digest=self.pool_set.digest)
+        return Artifact(path=self.config.data, digest=self.pool_set.digest)
+
+    @property
+    def selection(self) -> Selection:
+        """The pools that the run uses."""
+        return self.config.selection
+
+    @property
+    def method(self) -> Method:
+        """The run's method."""
+        return self.config.settings
 
     @property
     def encoder(self) -> AbstractEncoder.Config:
@@ -109,9 +117,9 @@ class RunStages:
         """Refuse, before training, a split without any pool with a known right candidate."""
         for split in SPLITS:
             rows = self._rows(split, "labelled")
-            if not (read_column(self.path, split, "label")[rows] >= 0).any():
+            if not (read_column(self.config.data, split, "label")[rows] >= 0).any():
                 raise SettingError(
-                    f"no {split} pool of {self.path} has a known right candidate (`label` is -1 in all pools "
+                    f"no {split} pool of {self.config.data} has a known right candidate (`label` is -1 in all pools "
                     "that this run uses). Training needs labelled pools; thresholds and metrics need labelled "
                     "validation and test pools. Prepare data with labels in all three splits."
                 )
@@ -142,7 +150,7 @@ class RunStages:
 
     def _log_tokens(self) -> Artifact:
         job = TokenizeLogsJob(
-            logs=Artifact(path=self.path, digest=self.pool_set.logs_digest),
+            logs=Artifact(path=self.config.data, digest=self.pool_set.logs_digest),
             num_dialogues=self.pool_set.num_logs,
             backbone=self.encoder.backbone,
             budget=self.encoder.budget,
@@ -187,11 +195,11 @@ class RunStages:
     def _has_labelled_intents(self) -> bool:
         """Return whether an utterance of the labelled pools has an intent that is learnt."""
         known = set(self.pool_set.intents)
-        pools = as_pools(read_rows(self.path, "train", self._rows("train", "labelled")))
+        pools = as_pools(read_rows(self.config.data, "train", self._rows("train", "labelled")))
         return any(u.text and known.intersection(u.intents) for pool in pools for u in pool.context)
 
     def _rows(self, split: Split, part: Part) -> Rows:
-        return self.selection.rows(split, part, read_column(self.path, split, "label_order"))
+        return self.selection.rows(split, part, read_column(self.config.data, split, "label_order"))
 
     def train(self, name: StageName, training: AnswerTraining) -> Trained:
         """Train a ranker's parts and fit their sum."""
@@ -206,7 +214,7 @@ class RunStages:
         executor, concurrency = self.executor.side_by_side(len(others))
 
         def member(index: int) -> Trained:
-            seed = child_seed(self.seed, "member", index)
+            seed = child_seed(self.config.seed, "member", index)
             return PartTraining(self, names[index], training, seed, executor).train()
 
         with ThreadPoolExecutor(concurrency) as pool:
@@ -214,7 +222,7 @@ class RunStages:
 
     def seed_of(self, name: StageName) -> int:
         """Return the seed of a stage: that of its round."""
-        return self.seed * 1000 + name.round
+        return self.config.seed * 1000 + name.round
 
     def generated_tokens(self, augmentation: Augmentation) -> Artifact:
         """Tokenise generated texts for the encoder."""

@@ -21,8 +21,8 @@ from icalib.core.storage import local_path, pull
 from icalib.data.pools import as_pools, iter_pools, read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, Pool, Split
 from icalib.parts.sum import SumOfParts, column_files
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted
-from icalib.pipeline.run import RunSettings
 from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels, assign, choose_pools
 from icalib.scoring.column import View, in_view, read_columns
 from icalib.scoring.gain import ChosenScores, choose_views
@@ -96,7 +96,7 @@ def why(folder: Path, pool_id: str) -> Why:
     A SettingError says that there is no such pool, a RunFolderError that the run's stages were removed.
     """
     run = RunFolder.open(folder)
-    settings = RunSettings.recorded(run.path / "config.yaml", run.config)
+    settings = RunConfig.recorded(run.path / "config.yaml", run.config)
     found = _find(settings.data, pool_id)
     if found is None:
         raise SettingError(
@@ -118,7 +118,7 @@ def _find(data: Path, pool_id: str) -> tuple[Split, int, Pool] | None:
     return None
 
 
-def _absence(settings: RunSettings, split: Split, row: int) -> str:
+def _absence(settings: RunConfig, split: Split, row: int) -> str:
     order = read_column(settings.data, split, "label_order")
     if row not in settings.selection.rows(split, "all", order):
         return "the run's --limit leaves this pool out"
@@ -130,7 +130,7 @@ def _absence(settings: RunSettings, split: Split, row: int) -> str:
 class _Trail:
     """The stages of a run that read one pool."""
 
-    def __init__(self, run: RunFolder, settings: RunSettings, pool: Pool, split: Split) -> None:
+    def __init__(self, run: RunFolder, settings: RunConfig, pool: Pool, split: Split) -> None:
         self._run, self._settings, self._pool, self._split = run, settings, pool, split
         self._names = read_pool_set(settings.data).intents
         self._paths = {stage["digest"]: Path(stage["path"]) for stage in run.stages}

@@ -29,7 +29,7 @@ from icalib.tables.table import Row, Table
 if TYPE_CHECKING:
     from icalib.data.schema import PoolSet
     from icalib.parts.cost import Cost
-    from icalib.pipeline.run import RunSettings
+    from icalib.pipeline.config import RunConfig
 
 _COSTS = {"parameters": "parameters (M)", "milliseconds": "ms a pair", "ratio": "ratio to the first"}
 
@@ -44,7 +44,7 @@ class TableRow:
 
     row: Row
     labelled: float
-    settings: tuple[RunSettings, ...] = ()  # of its runs, one for each seed, none where it can't run
+    settings: tuple[RunConfig, ...] = ()  # of its runs, one for each seed, none where it can't run
     marks: tuple[str, ...] = ()  # where these differ from the paper's protocol
     runs: tuple[RunFolder, ...] = ()  # that are finished
     error: str = ""

@@ -11,7 +11,8 @@ import pyarrow as pa
 from icalib.core.errors import SettingError
 from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
-from icalib.pipeline.run import CACHE, RunContext, RunSettings, stages_of
+from icalib.pipeline.config import RunConfig
+from icalib.pipeline.run import CACHE, RunContext, stages_of
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining, preview
 from icalib.scoring.gain import Shard
@@ -19,7 +20,7 @@ from icalib.scoring.scores import Shards
 from icalib.sweeps.study import Proposal
 
 
-def dry(proposals: Sequence[Proposal], base: RunSettings, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
+def dry(proposals: Sequence[Proposal], base: RunConfig, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
     """Yield a row of DRY_SCHEMA for each trial and seed, trial by trial.
 
     Teacher and scores are cached for the sweep itself. A SettingError says that the method doesn't pseudo-label, or
@@ -67,7 +68,7 @@ def _rule(proposal: Proposal) -> PseudoLabelRule:
 
 
 def _first_scores(
-    settings: RunSettings, context: RunContext, *, with_validation: bool
+    settings: RunConfig, context: RunContext, *, with_validation: bool
 ) -> tuple[list[Shard], list[Shard] | None]:
     """Return the scores of the unlabelled pools, and of validation, each as one shard, since many rules read them."""
     cache = StageCache(context.runs / CACHE, emit=context.emit)

@@ -25,9 +25,10 @@ from icalib.core.storage import local_path, pull, push, remove
 from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
 from icalib.metrics.metric import Direction
 from icalib.pipeline.claim import differences
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.resources import Resources
-from icalib.pipeline.run import RunContext, RunSettings, run
+from icalib.pipeline.run import RunContext, run
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Rungs, SweepStudy, settings_of
@@ -51,7 +52,7 @@ class Trials:
     """The trials that a sweep is missing, one after the other; proposals change `base`."""
 
     def __init__(
-        self, folder: SweepFolder, study: SweepStudy, base: RunSettings, context: RunContext, plan: SweepPlan
+        self, folder: SweepFolder, study: SweepStudy, base: RunConfig, context: RunContext, plan: SweepPlan
     ) -> None:
         self.folder, self.plan = folder, plan
         self._study, self._base, self._context = study, base, context
@@ -140,7 +141,7 @@ def sweep_folder_of(settings: SweepSettings, runs: Path) -> SweepFolder:
 def sweep(
     settings: SweepSettings,
     space: Space,
-    base: RunSettings,
+    base: RunConfig,
     context: RunContext,
     plan: SweepPlan,
     run_trials: RunTrials,
@@ -213,7 +214,7 @@ def push_record(folder: SweepFolder) -> None:
         push(path)
 
 
-def trial_settings(folder: SweepFolder, base: RunSettings, number: int, method: Any) -> RunSettings:
+def trial_settings(folder: SweepFolder, base: RunConfig, number: int, method: Any) -> RunConfig:
     """The run of a trial with seed 1; its name says where its settings come from."""
     return base.model_copy(
         update={
@@ -225,7 +226,7 @@ def trial_settings(folder: SweepFolder, base: RunSettings, number: int, method: 
     )
 
 
-def _run_winner(folder: SweepFolder, settings: RunSettings, context: RunContext) -> list[RunFolder]:
+def _run_winner(folder: SweepFolder, settings: RunConfig, context: RunContext) -> list[RunFolder]:
     configs = [path / "config.yaml" for path in folder.best_config_path.parent.glob("s*")]
     if not all(path.is_file() and read_config(path).get("method") == settings.method for path in configs):
         folder.forget_best()  # more trials, another winner; or it was being forgotten when the sweep was killed
@@ -269,7 +270,7 @@ class TrialJob(Settings):
     folder: Stored
     number: int
     runs: Stored
-    settings: RunSettings
+    settings: RunConfig
     """Those of the first seed."""
     steps_a_seed: int
     """Steps between the reports of one seed and the next, so that a step means the same in all trials."""

@@ -33,7 +33,7 @@ WITH_PATHS = sorted({found for found in settings_classes() if paths_of(found)}, 
 
 def test_jobs_and_settings_of_runs_and_sweeps_are_among_them() -> None:
     names = {found.__name__ for found in WITH_PATHS}
-    assert names >= {"RunSettings", "SweepSettings", "TrialJob", "ColumnJob", "GenerateJob", "TrainJob", "GeneratorJob"}
+    assert names >= {"RunConfig", "SweepSettings", "TrialJob", "ColumnJob", "GenerateJob", "TrainJob", "GeneratorJob"}
 
 
 @pytest.mark.parametrize("travels", WITH_PATHS, ids=lambda found: found.__name__)

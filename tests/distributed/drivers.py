@@ -15,7 +15,7 @@ from helpers.runs import ONE_WORKER
 
 from icalib.core.run_folder import RunFolder
 from icalib.distributed.executor import RayExecutor
-from icalib.pipeline.run import RunSettings
+from icalib.pipeline.config import RunConfig
 
 ON_RAY = RayExecutor(ONE_WORKER)
 
@@ -25,15 +25,16 @@ from pathlib import Path
 from distributed.drivers import ON_RAY
 from helpers.runs import run_context
 from icalib.distributed import session
-from icalib.pipeline.run import RunSettings, run
-settings = RunSettings.model_validate_json(Path(sys.argv[1]).read_text())
+from icalib.pipeline.config import RunConfig
+from icalib.pipeline.run import run
+settings = RunConfig.model_validate_json(Path(sys.argv[1]).read_text())
 session.start(num_cpus=2)
 run(settings, run_context(Path(sys.argv[2]), executor=ON_RAY))
 session.stop()
 """
 
 
-def start_run(settings: RunSettings, runs: Path, address: str = "") -> subprocess.Popen[bytes]:
+def start_run(settings: RunConfig, runs: Path, address: str = "") -> subprocess.Popen[bytes]:
     """A run on the cluster at an address, else on a local Ray of its own."""
     runs.mkdir(parents=True, exist_ok=True)
     file = runs / "settings.json"
@@ -47,13 +48,13 @@ def start_run(settings: RunSettings, runs: Path, address: str = "") -> subproces
     )
 
 
-def finish_run(settings: RunSettings, runs: Path, address: str = "") -> RunFolder:
+def finish_run(settings: RunConfig, runs: Path, address: str = "") -> RunFolder:
     assert start_run(settings, runs, address).wait(400) == 0
     (config,) = runs.glob("test/*/config.yaml")
     return RunFolder.open(config.parent)
 
 
-def kill_when(settings: RunSettings, runs: Path, moment: Callable[[], bool], address: str = "") -> None:
+def kill_when(settings: RunConfig, runs: Path, moment: Callable[[], bool], address: str = "") -> None:
     """Start a run and kill -9 its driver at a moment; a local cluster goes with it."""
     driver = start_run(settings, runs, address)
     kill_at(driver, moment)

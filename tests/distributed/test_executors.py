@@ -14,8 +14,9 @@ from helpers.tiny_models import pool_texts
 
 from icalib.core.run_folder import RunFolder
 from icalib.methods.catalogue import method_names
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import Executor, LocalExecutor
-from icalib.pipeline.run import RunSettings, run
+from icalib.pipeline.run import run
 
 pytestmark = pytest.mark.ray
 
@@ -54,7 +55,7 @@ class Side:
         self._runs, self._executor = runs, Recording(executor)
         self._num_checked = 0
 
-    def run(self, settings: RunSettings) -> RunFolder:
+    def run(self, settings: RunConfig) -> RunFolder:
         return run(settings, run_context(self._runs, executor=self._executor))
 
     def check_shards(self, scratch: Path) -> None:

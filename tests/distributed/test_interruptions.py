@@ -22,20 +22,20 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_pool_set
 from icalib.distributed.executor import map_shards
 from icalib.models.checkpoint import save_ranker
-from icalib.pipeline.run import RunSettings
+from icalib.pipeline.config import RunConfig
 from icalib.uncertainty.estimator import MCDropout
 
 pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+def settings(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     icast = small_settings("icast", tiny_pools, tiny_bert)
     return icast.model_copy(update={"settings": with_setting(icast.settings, "post_training", None)})
 
 
 @pytest.fixture(scope="module")
-def undisturbed(settings: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def undisturbed(settings: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return finish_run(settings, tmp_path_factory.mktemp("undisturbed"))
 
 
@@ -51,7 +51,7 @@ def outcome(run: RunFolder) -> str:
 
 @pytest.mark.nightly
 def test_a_driver_killed_inside_an_epoch_resumes_from_its_checkpoint(
-    settings: RunSettings, undisturbed: RunFolder, tmp_path: Path
+    settings: RunConfig, undisturbed: RunFolder, tmp_path: Path
 ) -> None:
     def checkpointed() -> bool:
         return any(tmp_path.glob(".cache/teacher-*/ray/checkpoint_*/loop.json"))

@@ -18,7 +18,8 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, names_in
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.pipeline.run import RunSettings, run
+from icalib.pipeline.config import RunConfig
+from icalib.pipeline.run import run
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
@@ -73,7 +74,7 @@ def pools(bucket: Bucket, machines: Machines, tiny_pools: Path) -> str:
     return location(out)
 
 
-def settings_for(data: Path, backbone: Path) -> RunSettings:
+def settings_for(data: Path, backbone: Path) -> RunConfig:
     settings = small_settings("sngp", data, backbone)
     return settings.model_copy(update={"settings": with_settings(settings.settings, {"post_training": None})})
 

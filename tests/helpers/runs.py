@@ -13,9 +13,10 @@ from icalib.core.component import has_setting, with_settings
 from icalib.core.events import Emit, Event, Message, StageFinished, ignore
 from icalib.core.run_folder import RunFolder
 from icalib.methods.catalogue import load_method
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import Executor, LocalExecutor
 from icalib.pipeline.resources import Resources
-from icalib.pipeline.run import RunContext, RunSettings
+from icalib.pipeline.run import RunContext
 
 TRAINING = {
     "epochs": 2,
@@ -49,10 +50,10 @@ CPU = torch.device("cpu")
 ONE_WORKER = Resources(num_workers=1, use_gpu=False, cpus_per_worker=1, num_scorers=2)
 
 
-def small_settings(method: str, data: Path, backbone: Path, **changes: Any) -> RunSettings:
+def small_settings(method: str, data: Path, backbone: Path, **changes: Any) -> RunConfig:
     made = load_method(method)
     wanted = {**SETTINGS, **changes, "encoder.backbone": str(backbone)}
-    return RunSettings(
+    return RunConfig(
         method=method,
         data=data,
         labelled=0.3,

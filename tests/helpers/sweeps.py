@@ -8,7 +8,8 @@ from typing import Any
 from helpers.runs import ONE_WORKER
 
 from icalib.data.pools import read_pool_set
-from icalib.pipeline.run import RunContext, RunSettings
+from icalib.pipeline.config import RunConfig
+from icalib.pipeline.run import RunContext
 from icalib.sweeps.folder import SweepFolder, SweepSettings
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.sweep import RunTrials, SweepPlan, sweep, sweep_folder_of
@@ -72,7 +73,7 @@ def written_space(folder: Path, name: str, text: str) -> Space:
     return load_space(str(folder / f"{name}.py"))
 
 
-def sweep_settings(space: Space, base: RunSettings) -> SweepSettings:
+def sweep_settings(space: Space, base: RunConfig) -> SweepSettings:
     return SweepSettings(
         space=space.name,
         space_digest=space.digest,
@@ -92,13 +93,13 @@ def sweep_settings(space: Space, base: RunSettings) -> SweepSettings:
 
 
 def run_sweep(
-    space: Space, base: RunSettings, context: RunContext, run_trials: RunTrials, *, concurrent: int = 1
+    space: Space, base: RunConfig, context: RunContext, run_trials: RunTrials, *, concurrent: int = 1
 ) -> SweepFolder:
     plan = SweepPlan(num_trials=None, concurrent=concurrent, each=ONE_WORKER)
     return sweep(sweep_settings(space, base), space, base, context, plan, run_trials)
 
 
-def folder_of(space: Space, base: RunSettings, runs: Path) -> SweepFolder:
+def folder_of(space: Space, base: RunConfig, runs: Path) -> SweepFolder:
     return sweep_folder_of(sweep_settings(space, base), runs)
 
 

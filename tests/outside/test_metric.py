@@ -16,7 +16,7 @@ from icalib.methods.catalogue import load_method
 from icalib.metrics.catalogue import known_metrics, metric_tag
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.summary import summarise
-from icalib.pipeline.run import RunSettings
+from icalib.pipeline.config import RunConfig
 from icalib.reports.comparison import best_labels, method_rows, shown_metrics
 from icalib.sweeps.sweep import trial_settings
 
@@ -76,10 +76,10 @@ def test_a_sweep_can_tune_it(tmp_path: Path) -> None:
     space = write_space(tmp_path, GRID.replace('{"F1": "maximize"}', f'{{"{PATH}": "minimize", "F1": "maximize"}}'))
     assert dict(space.metrics) == {PATH: "minimize", "F1": "maximize"}
     method = load_method("bert")
-    base = RunSettings(
+    base = RunConfig(
         method="bert", data=tmp_path, labelled=0.1, seed=1, backbone="minilm", experiment="test", settings=method
     )
     trial = trial_settings(made_folder(tmp_path, space), base, 3, method)
     assert trial.metrics == (PATH,)
-    assert RunSettings.model_validate_json(trial.model_dump_json()) == trial
+    assert RunConfig.model_validate_json(trial.model_dump_json()) == trial
     assert "metrics" not in base.model_dump()  # so that older run folders keep their settings

@@ -13,20 +13,21 @@ from icalib.core.component import with_settings
 from icalib.core.errors import DamagedFileError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.inference import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
-from icalib.pipeline.run import RunSettings, run
+from icalib.pipeline.run import run
 
 ONE_OF_EACH = ("truncate", "flip_a_bit", "delete")
 
 
 @pytest.fixture(scope="module")
-def untrained(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+def untrained(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     return small_settings("bm25", tiny_pools, tiny_bert)
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+def trained(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     """One epoch, without post-training."""
     settings = small_settings("bert", tiny_pools, tiny_bert)
     return settings.model_copy(
@@ -35,7 +36,7 @@ def trained(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
 
 
 @pytest.fixture(scope="module")
-def finished(trained: RunSettings, runs: Path) -> RunFolder:
+def finished(trained: RunConfig, runs: Path) -> RunFolder:
     return run(trained, run_context(runs))
 
 
@@ -44,7 +45,7 @@ def cached_files(cache: Path) -> list[Path]:
     return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(cache).parts))
 
 
-def test_every_damaged_file_of_a_cache_is_computed_again(untrained: RunSettings, tmp_path: Path) -> None:
+def test_every_damaged_file_of_a_cache_is_computed_again(untrained: RunConfig, tmp_path: Path) -> None:
     first = prediction_digest(run(untrained, run_context(tmp_path / "first")))
     files = [path.relative_to(tmp_path / "first") for path in cached_files(tmp_path / "first" / ".cache")]
     assert {path.suffix for path in files} == {".parquet", ".json"}
@@ -78,7 +79,7 @@ def test_a_damaged_model_is_refused(finished: RunFolder, tmp_path: Path, file: s
 )
 @pytest.mark.parametrize("damage", [DAMAGES[name] for name in ONE_OF_EACH], ids=ONE_OF_EACH)
 def test_the_same_command_writes_a_damaged_run_again(
-    finished: RunFolder, trained: RunSettings, runs: Path, file: str, damage: Damage
+    finished: RunFolder, trained: RunConfig, runs: Path, file: str, damage: Damage
 ) -> None:
     """A checkpoint may be a hard link to the cache, which is damaged then, too."""
     before = prediction_digest(finished), read_json(finished.path / "files.json")["files"][f"{file}"]

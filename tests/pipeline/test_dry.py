@@ -11,25 +11,26 @@ from rich.console import Console
 
 from icalib.core.run_folder import RunFolder
 from icalib.methods.catalogue import method_names
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.dry import DryStage, dry, summary
-from icalib.pipeline.run import RunSettings, run
+from icalib.pipeline.run import run
 from icalib.reports.terminal import print_stages
 
 TEACHER = ["tokens", "post-training", "teacher", "round-1/scores-cross", "round-1/scores"]
 
 
 @pytest.fixture(scope="module")
-def tsst(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+def tsst(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     return small_settings("tsst", tiny_pools, tiny_bert)
 
 
 @pytest.fixture(scope="module")
-def before(tsst: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> list[DryStage]:
+def before(tsst: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> list[DryStage]:
     return dry([tsst], tmp_path_factory.mktemp("empty"))
 
 
 @pytest.fixture(scope="module")
-def finished(tsst: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def finished(tsst: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return run(tsst, run_context(tmp_path_factory.mktemp("runs")))
 
 
@@ -58,14 +59,14 @@ def test_without_a_finished_run_times_are_not_known(before: list[DryStage]) -> N
     assert "unknown times (tokens, post-training, teacher" in shown(before)
 
 
-def test_all_stages_of_a_finished_run_are_cached(tsst: RunSettings, finished: RunFolder) -> None:
+def test_all_stages_of_a_finished_run_are_cached(tsst: RunConfig, finished: RunFolder) -> None:
     again = dry([tsst], runs_of(finished))
     assert all(stage.is_cached and stage.seconds == 0 for stage in again)
     assert {stage.digest for stage in again} == {stage["digest"] for stage in finished.stages}
     assert summary(again)["seconds"] == 0
 
 
-def test_times_are_in_proportion_to_a_finished_run(tsst: RunSettings, finished: RunFolder) -> None:
+def test_times_are_in_proportion_to_a_finished_run(tsst: RunConfig, finished: RunFolder) -> None:
     taken = {stage["name"]: stage["seconds"] for stage in finished.stages}
     fresh = {str(stage.name): stage for stage in dry([tsst], runs_of(finished), fresh=True)}
     assert fresh["teacher"].seconds == pytest.approx(taken["teacher"])

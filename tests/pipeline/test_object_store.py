@@ -17,8 +17,9 @@ from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
 from icalib.data.schema import Utterance
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.loaded_ranker import LoadedRanker
-from icalib.pipeline.run import RunSettings, run
+from icalib.pipeline.run import run
 
 PREPARE = PrepareSettings(num_candidates=4, seed=7)
 
@@ -42,7 +43,7 @@ def pools(machines: Machines, dialogues: Path) -> str:
     return location(out)
 
 
-def settings_for(data: Path, backbone: Path) -> RunSettings:
+def settings_for(data: Path, backbone: Path) -> RunConfig:
     settings = small_settings("sngp", data, backbone)
     return settings.model_copy(update={"settings": with_settings(settings.settings, {"post_training": None})})
 
@@ -103,7 +104,7 @@ def test_another_machine_goes_on_with_a_run_whose_upload_broke_off(
             raise StorageError(f"can't write {path}")
         upload(store, path)
 
-    def settings(machine: str) -> RunSettings:
+    def settings(machine: str) -> RunConfig:
         data = machines.on(machine, "pools")
         return settings_for(data, tiny_bert).model_copy(update={"experiment": "broken"})
 

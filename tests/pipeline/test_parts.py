@@ -19,9 +19,10 @@ from icalib.methods.catalogue import presets
 from icalib.parts.job import ORDER
 from icalib.parts.loaded import LoadedMembers
 from icalib.parts.sum import SumOfParts, fit_sum
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.inference import FinishedRun
-from icalib.pipeline.run import RunContext, RunSettings, run
+from icalib.pipeline.run import RunContext, run
 from icalib.scoring.scores import Shards
 from icalib.training.answers import TrainJob
 from icalib.training.job import TrainingJob
@@ -34,12 +35,12 @@ PARTS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+def settings(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     return small_settings("icast", tiny_pools, tiny_bert, **PARTS)
 
 
 @pytest.fixture(scope="module")
-def finished(settings: RunSettings, around: RunContext) -> RunFolder:
+def finished(settings: RunConfig, around: RunContext) -> RunFolder:
     return run(settings, around)
 
 
@@ -66,7 +67,7 @@ def test_it_has_the_weights_of_all_parts_and_checkpoints_of_the_used_ones(
 
 
 def test_another_machine_predicts_what_the_run_did(
-    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_all_parts(*arguments: Any) -> SumOfParts:
         found = fit_sum(*arguments)
@@ -94,7 +95,7 @@ class Interrupted(Exception):
 
 
 def test_an_interrupted_run_goes_on_and_a_repeated_one_reuses_every_stage(
-    finished: RunFolder, settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: RunFolder, settings: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = LocalExecutor.train
 

@@ -12,7 +12,8 @@ from helpers.runs import TRAINING, Silent, run_context, small_settings
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, read_column, read_rows
-from icalib.pipeline.run import RunSettings, run
+from icalib.pipeline.config import RunConfig
+from icalib.pipeline.run import run
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def icast(runs: Path, tiny_pools: Path, tiny_bert: Path) -> RunFolder:
 
 
 @pytest.fixture
-def settings(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+def settings(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     return small_settings("icast", tiny_pools, tiny_bert)
 
 
@@ -46,7 +47,7 @@ def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
     assert icast.predicted_intents("test") is not None
 
 
-def test_the_same_command_again_does_nothing(icast: RunFolder, settings: RunSettings, runs: Path) -> None:
+def test_the_same_command_again_does_nothing(icast: RunFolder, settings: RunConfig, runs: Path) -> None:
     listener = Silent()
     before = (icast.path / "result.json").stat().st_mtime_ns
     run(settings, run_context(runs, listener))

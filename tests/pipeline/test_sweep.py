@@ -11,8 +11,9 @@ from helpers.sweeps import PRUNABLE, RATES, RULES, folder_of, run_sweep, stage_o
 from icalib.api.settings import from_config
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
+from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
-from icalib.pipeline.run import RunSettings, run
+from icalib.pipeline.run import run
 from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
@@ -30,12 +31,12 @@ def space(runs: Path) -> Space:
 
 
 @pytest.fixture(scope="module")
-def base(tiny_pools: Path, tiny_bert: Path) -> RunSettings:
+def base(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     return small_settings("icast", tiny_pools, tiny_bert)
 
 
 @pytest.fixture(scope="module")
-def finished_before(space: Space, base: RunSettings, runs: Path) -> dict[str, int]:
+def finished_before(space: Space, base: RunConfig, runs: Path) -> dict[str, int]:
     """Ctrl-C when the last trial begins; results that were there, and when."""
 
     def interrupted(trials: Trials) -> None:
@@ -53,7 +54,7 @@ def finished_before(space: Space, base: RunSettings, runs: Path) -> dict[str, in
 
 
 @pytest.fixture(scope="module")
-def finished(finished_before: dict[str, int], space: Space, base: RunSettings, runs: Path) -> SweepFolder:
+def finished(finished_before: dict[str, int], space: Space, base: RunConfig, runs: Path) -> SweepFolder:
     return SweepFolder.open(run_sweep(space, base, run_context(runs), HERE).path)
 
 
@@ -109,7 +110,7 @@ def test_a_trial_is_no_whole_run(finished: SweepFolder) -> None:
         RunFolder.open(finished.run_folder(0, 1).path)
 
 
-def test_dry_tells_what_the_trials_selected(finished: SweepFolder, space: Space, base: RunSettings, runs: Path) -> None:
+def test_dry_tells_what_the_trials_selected(finished: SweepFolder, space: Space, base: RunConfig, runs: Path) -> None:
     tried = [proposal for proposal in proposals(space, base.settings, "grid", None) if proposal.number != 2]
     for row in dry(tried, base, 1, run_context(runs)):
         (summary,) = finished.run_folder(row["trial"], 1).round_summaries()
@@ -120,7 +121,7 @@ def test_dry_tells_what_the_trials_selected(finished: SweepFolder, space: Space,
 
 
 def test_dry_answers_questions_about_rules_alone(
-    base: RunSettings, runs: Path, tiny_pools: Path, tiny_bert: Path
+    base: RunConfig, runs: Path, tiny_pools: Path, tiny_bert: Path
 ) -> None:
     tried = proposals(load_space("icast_grid"), base.settings, "grid", 1)
     wrong = [tried[0].__class__(0, {"encoder.dropout": 0.2}, tried[0].method)]

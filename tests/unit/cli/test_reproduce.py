@@ -14,7 +14,7 @@ from unit.reports.pages import read_page, visible
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.pipeline.run import RunSettings
+from icalib.pipeline.config import RunConfig
 
 ROWS = [
     {"label": "TSST", "method": "tsst"},
@@ -32,7 +32,7 @@ class Fakes:
         self.failing, self.without_model = "", ""
         self.asked: list[tuple[str, float, int]] = []
 
-    def run(self, settings: RunSettings, context: object, *, fresh: bool) -> RunFolder:
+    def run(self, settings: RunConfig, context: object, *, fresh: bool) -> RunFolder:
         """A folder of invented results."""
         method = settings.method.partition("@")[0]
         self.asked.append((settings.method, settings.labelled, settings.seed))

@@ -1,0 +1,43 @@
+"""What determines a run's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field
+
+from icalib.core.component import Settings, Stored, validated_file
+from icalib.core.files import FOLDER_NAME
+from icalib.data.selection import Fraction, Limit, Selection
+from icalib.methods.composition import Method
+
+
+class RunConfig(Settings):
+    """Everything that determines a run's numbers, stored in config.yaml."""
+
+    method: str
+    data: Stored
+    labelled: Fraction
+    seed: int
+    limit: Limit = Field(default={})
+    backbone: str
+    experiment: str = Field(pattern=FOLDER_NAME)
+    settings: Method
+    resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
+    """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
+    metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
+    """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
+
+    @classmethod
+    def recorded(cls, path: Path, config: Mapping[str, Any]) -> Self:
+        """Return the settings that a config.yaml at `path` has, or raise a RunFolderError."""
+        return validated_file(path, cls, {name: value for name, value in config.items() if name != "version"})
+
+    @property
+    def selection(self) -> Selection:
+        """The pools that the run uses."""
+        return Selection(
+            labelled_fraction=self.labelled, limit=self.limit, label_seed=self.seed if self.resample_labels else None
+        )
