@@ -160,8 +160,8 @@ def _in_shards(job: ShardedJob, folder: Path) -> None:
 
 
 def _pseudo_label(work: Path, size: int) -> None:
+    from icalib.regimes.pseudo_labelling import write_pseudo_labels
     from icalib.regimes.pseudo_labels import PseudoLabelRule
-    from icalib.regimes.self_training import write_pseudo_labels
     from icalib.scoring.scores import Shards
 
     (work / "pseudo").mkdir()

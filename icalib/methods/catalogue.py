@@ -99,6 +99,7 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     if name.startswith(EXTERNAL):
         return found
     from icalib.regimes.self_training import SelfTraining
+    from icalib.scoring.gain import ALWAYS_INTENTS
 
     method = load_method(name)
     if isinstance(method.regime, SelfTraining.Config):
@@ -115,6 +116,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
             found["bi-encoder"]["regime.rule.over_pool"] = True
         if method.uncertainty.needs == "dropout":
             found["bi-encoder"]["uncertainty.num_passes"] = 10  # as in GPF-BERT and PG-DRR: cheap without pairs
+        if method.regime.needs_intents():  # the intent part is fitted to all candidates of a pool, not to some
+            found["bi-encoder"]["regime.rule.gain_threshold"] = ALWAYS_INTENTS
     return found
 
 

@@ -30,8 +30,8 @@ from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, stages_of
 from icalib.pipeline.tokens import TokenizeJob
+from icalib.regimes.pseudo_labelling import PseudoLabelJob
 from icalib.regimes.regime import AbstractRegime
-from icalib.regimes.self_training import PseudoLabelJob
 from icalib.training.answers import TrainJob
 from icalib.training.job import TrainingJob
 from icalib.uncertainty.estimator import MCDropout

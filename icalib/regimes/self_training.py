@@ -1,29 +1,27 @@
-"""Self-training in rounds: score unlabelled pools, pseudo-label them, train a student, and make it the next teacher."""
+"""ICAST's Algorithm 1 (Deng et al. 2023, §4): self-training by pseudo labels; TSST is it without intents.
+
+1      train the teacher f on D_l                                            `_teacher`
+2-12   for each x in D_u: intents e (Eq. 7), g (Eq. 10), g̃ (Eq. 11),         `_score`, `scoring.gain.choose_views`
+       Δ = g̃ − g; read the intents iff Δ > λ
+13-14  select by Eq. 5 and 12, label by Eq. 14: D_p                          `pseudo_labels.assign`
+15     train the student on D_l ∪ D_p (Eq. 15)                               `stages.train`
+16-17  the student is the next teacher; go to 2                              `run`
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal, final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 from typing_extensions import override
 
-from icalib.core.events import Emit
-from icalib.core.files import read_json, whole_file, write_json
-from icalib.core.job import Artifact, LocalJob
-from icalib.core.parquet import read_parquet
-from icalib.core.run_tables import RoundSummary
 from icalib.core.stage_cache import Stage, StageName
-from icalib.data.encoding import TokenPool, TokenStore
-from icalib.data.selection import Selection
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.summary import answer_metrics
-from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table
+from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob, selects_any
+from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.regime import (
     AbstractRegime,
     AnswerTraining,
@@ -35,11 +33,8 @@ from icalib.regimes.regime import (
     Trained,
     scores_name,
 )
-from icalib.regimes.round_tally import RoundTally
-from icalib.regimes.thresholds import resolve_rule
-from icalib.scoring.gain import GainRule, IntentChoice, Shard, pool_scores, resolve_gain_rule
-from icalib.scoring.scores import Shards, intent_shard
-from icalib.training.examples import gold_labels
+from icalib.scoring.gain import GainRule, IntentChoice, pool_scores, resolve_gain_rule
+from icalib.scoring.scores import Shards
 from icalib.training.settings import TrainingSettings
 
 
@@ -88,20 +83,20 @@ class SelfTraining(AbstractRegime):
         A round that selects no pool trains nothing. It is the last one if the next would select from the same scores.
         """
         config = self.config
-        model = self._teacher(stages)
+        model = self._teacher(stages)  # line 1
         models = {0: model}
         for number in range(1, config.num_rounds + 1):
-            pseudo = self.pseudo_label(stages, model, number)
-            if not _selected(pseudo.path):
+            scores = self._score(stages, model, number)  # lines 3 to 5
+            pseudo = self._pseudo_label(stages, model, scores, number)  # lines 6 to 14
+            if not selects_any(pseudo.path):
                 if config.pools_per_round is None and stages.estimator.needs == "nothing":
-                    break
+                    break  # the same scores again
                 continue
             if config.control:
-                pseudo = self._repeated(stages, pseudo, number)
-            scores = _in_round(number, "scores")
-            student = Student(model, pseudo, scores, self._unlabelled(stages), is_control=config.control)
+                pseudo = self._repeat(stages, pseudo, number)
+            student = Student(model, pseudo, scores.name, self._unlabelled(stages), is_control=config.control)
             training = AnswerTraining(config.student, config.rule.of_views() if config.with_intents else None, student)
-            model = models[number] = stages.train(_in_round(number, "student"), training)
+            model = models[number] = stages.train(_in_round(number, "student"), training)  # lines 15 and 16
         chosen = self._choose(stages, models)
         return Outcome((Member(models[chosen], stages.estimator),), chosen, max(models))
 
@@ -109,16 +104,26 @@ class SelfTraining(AbstractRegime):
         rule = GainRule(intents=self.config.rule.intents) if self.config.with_intents else None
         return stages.train(StageName("teacher"), AnswerTraining(self.config.teacher, rule))
 
-    def pseudo_label(self, stages: Stages, model: Trained, number: int) -> Stage:
-        """Score and pseudo-label the pools of one round."""
-        scores = self._score(stages, model, number)
+    def _score(self, stages: Stages, model: Trained, number: int) -> Stage:
+        """Predict intents, and p̄ and g of each candidate with and without them."""
+        return stages.score(_in_round(number, "scores"), model, self._unlabelled(stages))
+
+    def _unlabelled(self, stages: Stages) -> Scoring:
+        return Scoring("train", "unlabelled", stages.estimator, self._intents, self.config.pools_per_round)
+
+    @property
+    def _intents(self) -> IntentChoice | None:
+        return self.config.rule.intents if self.config.with_intents else None
+
+    def _pseudo_label(self, stages: Stages, model: Trained, scores: Stage, number: int) -> Stage:
+        """Choose views by the gain, select pools, and label their candidates."""
         rule, validation = self.config.rule, None
         if rule.scale == "precision":
             validation = self._validation_scores(stages, model).artifact()
         job = PseudoLabelJob(scores=scores.artifact(), rule=rule, round=number, validation=validation)
         return stages.run(_in_round(number, "pseudo-labels"), job)
 
-    def _repeated(self, stages: Stages, pseudo: Stage, number: int) -> Stage:
+    def _repeat(self, stages: Stages, pseudo: Stage, number: int) -> Stage:
         job = RepeatJob(
             pseudo_labels=pseudo.artifact(),
             tokens=stages.tokens("train"),
@@ -134,16 +139,6 @@ class SelfTraining(AbstractRegime):
         if not with_validation:
             return unlabelled, None
         return unlabelled, Shards(self._validation_scores(stages, teacher).path)
-
-    def _score(self, stages: Stages, model: Trained, number: int) -> Stage:
-        return stages.score(_in_round(number, "scores"), model, self._unlabelled(stages))
-
-    def _unlabelled(self, stages: Stages) -> Scoring:
-        return Scoring("train", "unlabelled", stages.estimator, self._intents, self.config.pools_per_round)
-
-    @property
-    def _intents(self) -> IntentChoice | None:
-        return self.config.rule.intents if self.config.with_intents else None
 
     def _validation_scores(self, stages: Stages, model: Trained) -> Stage:
         """Score validation by the job of the final evaluation, which finds these scores if it is of this model."""
@@ -170,95 +165,3 @@ class SelfTraining(AbstractRegime):
 
 def _in_round(number: int, label: str) -> StageName:
     return StageName(label, f"round-{number}", number)
-
-
-class PseudoLabelJob(LocalJob):
-    """Selects and labels the pools of one round's scores."""
-
-    scores: Artifact
-    """Folder of scored shards."""
-    rule: PseudoLabelRule
-    round: int
-    validation: Artifact | None = None
-    """Folder of the scored shards of validation, for thresholds that are precisions."""
-
-    @override
-    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        validation = Shards(self.validation.path) if self.validation else None
-        write_pseudo_labels(folder, Shards(self.scores.path), self.rule, self.round, validation)
-
-
-class RepeatJob(LocalJob):
-    """Writes labelled pools, with their gold labels, as often as pools were pseudo-labelled."""
-
-    pseudo_labels: Artifact
-    """Folder of a round's pseudo-labels, whose number counts."""
-    tokens: Artifact
-    selection: Selection
-    with_intents: bool
-
-    @override
-    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        store = TokenStore(self.tokens.path)
-        rows = self.selection.rows("train", "labelled", store.column("label_order"))
-        number = read_json(self.pseudo_labels.path / "summary.json")["num_pools_selected"]
-        for index, start in enumerate(range(0, number, len(rows))):
-            pools = list(store.pools(rows[: number - start]))
-            with whole_file(folder / f"pseudo-{index:06d}.parquet") as temporary:
-                pq.write_table(pa.concat_tables([self._table(pool) for pool in pools]), temporary)
-            if self.with_intents:
-                with whole_file(folder / f"intents-{index:06d}.parquet") as temporary:
-                    pq.write_table(intent_shard(pools, [pool.intents for pool in pools]), temporary)
-
-    def _table(self, pool: TokenPool) -> pa.Table:
-        gold = gold_labels(pool, with_intents=self.with_intents)
-        view = np.where(gold.intent_view, "intent", "plain")
-        values = [[pool.pool_id] * len(view), gold.candidates, gold.labels, view]
-        return pa.table(dict(zip(("pool_id", "candidate", "label", "view"), values, strict=True)))
-
-
-def write_pseudo_labels(
-    folder: Path, shards: Shards, rule: PseudoLabelRule, number: int, validation: Shards | None = None
-) -> None:
-    """Write pseudo labels, and the intents that they were scored with, shard by shard; then the summary."""
-    rule = resolve_rule(rule, shards, validation)
-    counts = RoundTally(rule)
-    for index, (scores, intents) in enumerate(shards):
-        chosen = choose_pools(scores, intents, rule)
-        labels = assign(chosen, rule)
-        counts.add(chosen, labels)
-        with whole_file(folder / f"pseudo-{index:06d}.parquet") as temporary:
-            pq.write_table(pseudo_label_table(chosen, labels), temporary)
-        if intents is not None:
-            with whole_file(folder / f"intents-{index:06d}.parquet") as temporary:
-                pq.write_table(intents, temporary)
-    write_json(folder / "summary.json", _with_validation(counts.summary(number), rule, validation).model_dump())
-
-
-def preview(
-    shards: Iterable[Shard], rule: PseudoLabelRule, number: int, validation: Iterable[Shard] | None = None
-) -> RoundSummary:
-    """Summarise what a rule would select from some scores, without writing anything."""
-    rule = resolve_rule(rule, shards, validation)
-    return _with_validation(_tally(shards, rule).summary(number), rule, validation)
-
-
-def _with_validation(summary: RoundSummary, rule: PseudoLabelRule, validation: Iterable[Shard] | None) -> RoundSummary:
-    if validation is None:
-        return summary
-    found = _tally(validation, rule).summary(summary.round)
-    return summary.model_copy(
-        update={"validation_pools_selected": found.num_pools_selected, "validation_accuracy": found.pool_accuracy}
-    )
-
-
-def _tally(shards: Iterable[Shard], rule: PseudoLabelRule) -> RoundTally:
-    counts = RoundTally(rule)
-    for shard in shards:
-        chosen = choose_pools(*shard, rule)
-        counts.add(chosen, assign(chosen, rule))
-    return counts
-
-
-def _selected(folder: Path) -> bool:
-    return any(read_parquet(path, ["pool_id"]).num_rows for path in sorted(folder.glob("pseudo-*.parquet")))

@@ -13,8 +13,9 @@ from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_pool_set
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import CACHE, RunContext, stages_of
+from icalib.regimes.pseudo_labelling import preview
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.self_training import SelfTraining, preview
+from icalib.regimes.self_training import SelfTraining
 from icalib.scoring.gain import Shard
 from icalib.scoring.scores import Shards
 from icalib.sweeps.study import Proposal

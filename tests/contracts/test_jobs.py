@@ -32,8 +32,8 @@ from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import FitJob, OffsetJob, SumJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
+from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.self_training import PseudoLabelJob, RepeatJob
 from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.training.answers import TrainJob

@@ -128,6 +128,14 @@ def test_precise_thresholds_are_precisions_and_leave_out_what_the_method_leaves_
     assert (rule.confidence_threshold == 1.0) == (before.confidence_threshold == 1.0)
 
 
+@pytest.mark.parametrize(("name", "reads_intents"), [("icast", True), ("icast-teacher", True), ("mc-dropout", False)])
+def test_a_sum_without_a_cross_encoder_reads_the_intents_of_all_candidates(name: str, reads_intents: bool) -> None:
+    changed = with_settings(load_method(name), presets(name)["bi-encoder"])
+    assert isinstance(changed, Method)
+    rule = changed.regime.view_rule()
+    assert (rule is not None and rule.gain_threshold == ALWAYS_INTENTS) == reads_intents
+
+
 @pytest.mark.parametrize("negatives", [1, 2, 9, None])
 @pytest.mark.parametrize("num_right", [1, 2, 4])
 def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_drawn(

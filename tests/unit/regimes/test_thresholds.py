@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.regimes.made_scores import intent_table, score_table
 
+from icalib.regimes.pseudo_labelling import preview
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign
 from icalib.regimes.round_tally import RoundTally
-from icalib.regimes.self_training import preview
 from icalib.regimes.thresholds import NOBODY, negative_at, positive_at, resolve_rule
 from icalib.scoring.gain import choose_views
 

@@ -16,8 +16,8 @@ from unit.regimes.made_scores import intent_table, score_table
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.models.checkpoint import save_ranker
+from icalib.regimes.pseudo_labelling import write_pseudo_labels
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.self_training import write_pseudo_labels
 from icalib.scoring.scores import Shards
 from icalib.training.answers import TrainJob
 from icalib.training.post_training.job import PostTrainJob
