@@ -177,7 +177,8 @@ def member_encoder(folder: Path) -> AbstractEncoder.Config:
 def _encoder_of(part: LoadedSimilarity | LoadedIntent) -> nn.Module:
     if isinstance(part, LoadedSimilarity):
         return part.model
-    return part.encoder.requires_grad_(False)
+    frozen, own = part.encoder.requires_grad_(False), part.predictor.encoder
+    return frozen if own is frozen else nn.ModuleList([frozen, own])
 
 
 def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Config) -> TokenStore:

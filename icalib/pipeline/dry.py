@@ -23,6 +23,7 @@ from icalib.core.stage_cache import Stage, StageName, cached_stage
 from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.data.selection import Part
+from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import SimilarityJob
 from icalib.parts.sum import PARTS_FILE, FitJob, PartWeight, SumOfParts
@@ -153,6 +154,8 @@ class _WorkCounter:
             case TrainJob() | SimilarityJob():
                 part = "all" if job.pseudo_labels else "labelled"
                 return self._num_pools("train", part) * max(1, job.loop_settings.epochs)
+            case IntentEncoderJob():
+                return self._num_pools("train", "labelled") * max(1, job.loop_settings.epochs)
             case TrainingJob():
                 return self._num_pools("train", "all") * job.loop_settings.epochs
             case ColumnJob(estimator=estimator, sample=sample):

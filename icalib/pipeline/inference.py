@@ -32,6 +32,7 @@ from icalib.methods.composition import ScoringSettings
 from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS
 from icalib.parts.cost import Cost, measure_costs
+from icalib.parts.intent import OWN_ENCODER
 from icalib.parts.intent import WEIGHTS as INTENT_WEIGHTS
 from icalib.parts.loaded import Loaded, LoadedBiEncoder, LoadedMembers, member_encoder
 from icalib.parts.sum import PARTS_FILE, read_member
@@ -203,7 +204,7 @@ def member_digest(folder: Path) -> str:
 
 def checkpoint_digest(folder: Path) -> str:
     """Return the digest of a checkpoint's weights, posterior and configuration."""
-    names: Sequence[str] = (WEIGHTS, POSTERIOR, INTENT_WEIGHTS)
+    names: Sequence[str] = (WEIGHTS, POSTERIOR, INTENT_WEIGHTS, f"{OWN_ENCODER}/{WEIGHTS}")
     files = {name: file_digest(folder / name) for name in names if (folder / name).is_file()}
     return content_digest({**files, "ranker": read_json(folder / "ranker.json")})
 

@@ -12,12 +12,14 @@ from icalib.core.job import Artifact
 from icalib.core.stage_cache import StageName
 from icalib.parts.folds import Fold
 from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
+from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import PARTS_FILE, FitJob, OffsetJob, SumOfParts
 from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint, scores_name
 from icalib.scoring.gain import AUTHORS_CHOICE
 from icalib.training.answers import TrainJob
+from icalib.training.job import best_epoch
 from icalib.training.pseudo_labelled import pseudo_label_digest
 from icalib.uncertainty.estimator import Deterministic, MCDropout
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from icalib.core.stage_cache import Stage
     from icalib.pipeline.executor import Executor
     from icalib.pipeline.stages import RunStages
+
+_INTENT_FOLDS = 2  # of the labelled pools, whose intents are predicted by encoders that were trained without them
 
 
 def column_stages(
@@ -187,6 +191,37 @@ class PartTraining:
         label = "-".join(("fit", *validation))
         return self.stages.run(self._named(label), job).artifact(PARTS_FILE)
 
+    def _intent_encoders(self, settings: Intent) -> tuple[Artifact, ...]:
+        """Return the encoder that predicts intents, then one without each fold; none if regressions are as good.
+
+        They are those of round 0 in all rounds and members: intents of unlabelled utterances are predicted only.
+        """
+        if settings.training is None:
+            return ()
+        stages, number = self.stages, _INTENT_FOLDS
+        found: list[Artifact] = []
+        for left_out in (None, *(Fold(index=index, number=number) for index in range(number))):
+            job = IntentEncoderJob(
+                backbone=stages.encoder.backbone,
+                budget=stages.encoder.budget,
+                training=settings.training,
+                ridge=settings.ridge,
+                num_folds=settings.num_folds,
+                selection=stages.selection,
+                num_intents=len(stages.pool_set.intents),
+                train_tokens=stages.tokens("train"),
+                validation_tokens=stages.tokens("validation"),
+                start=self._start(),
+                left_out=left_out,
+                seed=stages.seed_of(StageName("")),
+            )
+            suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
+            stage = stages.run(StageName(f"intent-encoder{suffix}"), job, self.executor)
+            if left_out is None and not best_epoch(stage.path):
+                return ()
+            found.append(checkpoint(stage))
+        return tuple(found)
+
     def _intent(self, settings: Intent) -> Stage:
         stages, student = self.stages, self.training.student
         job = IntentJob(
@@ -201,6 +236,7 @@ class PartTraining:
             offsets=self._offsets("intent"),
             # repeated pools would be in the folds that choose the ridge, and in their complement
             pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels(),
+            encoders=self._intent_encoders(settings),
             precision=stages.method.scoring.precision,
         )
         stage = stages.run(self._named("intent"), job)

@@ -27,6 +27,7 @@ from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.heads.linear import LinearHead
 from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
+from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ORDER
 from icalib.parts.similarity import SimilarityJob
 from icalib.parts.sum import SumJob
@@ -294,9 +295,14 @@ class RunStages:
             problem = "a matrix of the Gaussian process could only be factorised with more jitter than planned"
             cure = "if this is frequent, lower head_learning_rate or head.output_scale"
             self.emit(Message(f"{name}: {num_jitters} times, {problem}; {cure}"))
-        if job.loop_settings.epochs and isinstance(job, SimilarityJob) and best_epoch(stage.path) == 0:
+        if (
+            job.loop_settings.epochs
+            and isinstance(job, SimilarityJob | IntentEncoderJob)
+            and not best_epoch(stage.path)
+        ):
             start = "teacher" if name.round else "start"
-            self.emit(Message(f"{name}: no epoch was better on validation than the {start}, which is kept"))
+            kept = f"the {start}, which is kept" if isinstance(job, SimilarityJob) else "regressions, which are kept"
+            self.emit(Message(f"{name}: no epoch was better on validation than {kept}"))
 
 
 def _bare(ranker: RankerConfig) -> RankerConfig:

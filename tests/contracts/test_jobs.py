@@ -27,6 +27,7 @@ from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.parts.folds import Fold
 from icalib.parts.intent import Intent, IntentJob
+from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import FitJob, OffsetJob, SumJob
@@ -96,6 +97,18 @@ def examples(backbone: str) -> dict[type[Job], Job]:
             train_tokens=tokens,
             validation_tokens=tokens,
             precision="fp32",
+        ),
+        IntentEncoderJob(
+            backbone=backbone,
+            budget=BUDGET,
+            training=TrainingSettings(),
+            ridge=0.1,
+            num_folds=2,
+            selection=SELECTION,
+            num_intents=2,
+            train_tokens=tokens,
+            validation_tokens=tokens,
+            seed=1,
         ),
         FitJob(columns={"similarity": data, "cross": tokens}, estimator=MCDropout.Config(), view="plain"),
         SumJob(columns={"similarity": data, "cross": tokens}, estimator=MCDropout.Config()),

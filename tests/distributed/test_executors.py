@@ -95,7 +95,7 @@ def test_both_executors_run_a_method_alike(
     if method in ("bert", "tsst", "icast"):
         further["similarity"] = {"training": {**EPOCH, "batch_size": 4, "selection_metric": "MAP"}}
     if method == "icast":
-        further["intent"] = {}
+        further["intent"] = {"training": {**EPOCH, "selection_metric": "NLL"}}
     settings = small_settings(method, tiny_pools, tiny_bert, **QUICK, **further)
     settings = settings.model_copy(update={"limit": {"train": 24, "validation": 8, "test": 8}})
     check_alike(by_ray.run(settings), here.run(settings))

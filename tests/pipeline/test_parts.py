@@ -29,7 +29,7 @@ from icalib.training.job import TrainingJob
 
 PARTS: dict[str, Any] = {
     "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
-    "intent": {},
+    "intent": {"training": {**TRAINING, "selection_metric": "NLL"}},
     "uncertainty.num_passes": 2,
 }
 

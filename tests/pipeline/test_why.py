@@ -23,7 +23,7 @@ from icalib.reports.why import print_why, write_why
 @pytest.fixture(scope="module")
 def icast(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     similarity = {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}}
-    changes = {"similarity": similarity, "intent": {}, "cross": False, "uncertainty.num_passes": 4}
+    changes = {"similarity": similarity, "intent": {"training": None}, "cross": False, "uncertainty.num_passes": 4}
     return run(small_settings("icast", tiny_pools, tiny_bert, **changes), run_context(tmp_path_factory.mktemp("runs")))
 
 

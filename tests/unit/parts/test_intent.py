@@ -10,22 +10,18 @@ from helpers.artifacts import known
 from helpers.tiny_models import BUDGET
 from torch import Tensor
 
-from icalib.core.files import read_json
+from icalib.core.events import ignore
+from icalib.core.files import read_json, read_json_list
 from icalib.core.parquet import read_parquet
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
-from icalib.parts.intent import (
-    OUT_OF_FOLD,
-    Intent,
-    IntentJob,
-    IntentModel,
-    IntentWeights,
-    LoadedIntent,
-    _Form,
-    _Utterances,
-    fit_intents,
-)
+from icalib.parts.folds import Fold, fold_of
+from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob, IntentWeights, LoadedIntent, _by_folds, _Form
+from icalib.parts.intent_encoder import IntentEncoder, IntentEncoderJob, load_predictor
+from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, fit_intents, vectors_of
+from icalib.pipeline.executor import LocalExecutor
 from icalib.scoring.column import in_view, read_columns
+from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng
@@ -35,14 +31,14 @@ EMPTY = (np.zeros(1, np.float32), np.zeros((1, 0), np.float32))
 """Form and posterior that aren't fitted."""
 
 
-def utterances(seed: int, num_pools: int, noise: float) -> _Utterances:
+def utterances(seed: int, num_pools: int, noise: float) -> Utterances:
     """Contexts of three utterances, whose intents follow each other: 0 → 1 → 2 → 0."""
     rng = RNG(seed)
     turn_N = np.tile(np.arange(3), num_pools)
     intent_N = (np.repeat(rng.integers(0, 3, num_pools), 3) + turn_N) % 3
     vectors_ND = (CENTRES[intent_N] + noise * rng.normal(size=(len(turn_N), 8))).astype(np.float32)
     hot_NK = np.eye(3, dtype=np.float32)[intent_N]
-    return _Utterances(vectors_ND, hot_NK, turn_N, np.repeat(np.arange(num_pools), 3))
+    return Utterances(vectors_ND, hot_NK, turn_N, np.repeat(np.arange(num_pools), 3))
 
 
 def accuracy(probs_NK: np.ndarray, gold_NK: np.ndarray) -> float:
@@ -62,7 +58,7 @@ def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
 
 def test_predictions_out_of_fold_are_worse_than_those_in_sample_where_nothing_can_be_learnt() -> None:
     noise = utterances(3, 30, 0.4)
-    shuffled = _Utterances(noise.vectors_ND, RNG(4).permutation(noise.intents_NK), noise.turn_N, noise.pool_N)
+    shuffled = Utterances(noise.vectors_ND, RNG(4).permutation(noise.intents_NK), noise.turn_N, noise.pool_N)
     model, (out_of_fold_NK, _) = fit_intents(shuffled, np.arange(30) % 2, 2, 1e-3)
     in_sample_NK = shuffled.predicted_by(model.utterance_DK)
     assert accuracy(in_sample_NK, shuffled.intents_NK) > accuracy(out_of_fold_NK, shuffled.intents_NK) + 0.1
@@ -74,7 +70,7 @@ def test_an_utterance_out_of_fold_is_predicted_by_a_fit_to_the_others() -> None:
     changed = data.intents_NK.copy()
     held = (fold_P == 0)[data.pool_N]
     changed[held] = changed[held][:, [1, 2, 0]]
-    _, (after, _) = fit_intents(_Utterances(data.vectors_ND, changed, data.turn_N, data.pool_N), fold_P, 2, 0.05)
+    _, (after, _) = fit_intents(Utterances(data.vectors_ND, changed, data.turn_N, data.pool_N), fold_P, 2, 0.05)
     assert accuracy(after[held], data.intents_NK[held]) > 0.7  # learnt from the other fold, whose labels are right
     assert accuracy(after[~held], data.intents_NK[~held]) < 0.3 < accuracy(before[~held], data.intents_NK[~held])
 
@@ -184,7 +180,9 @@ def test_the_reply_that_usually_follows_has_the_highest_ratio() -> None:
     weights = IntentWeights(model, empty, CENTRES.mean(0), np.full(3, 1 / 3, np.float32), *EMPTY, False)
     probs_NK = fresh.predicted_by(model.utterance_DK)
     reply_NK = model.of_reply(fresh.vectors_ND, probs_NK)
-    ratio_NC = np.stack([weights.features(p, r, CENTRES)[:, 0] for p, r in zip(probs_NK, reply_NK, strict=True)])
+    own_NK = model.of_candidates(CENTRES)
+    each = zip(probs_NK, reply_NK, strict=True)
+    ratio_NC = np.stack([weights.features(PoolIntents(p[None], r, own_NK), CENTRES)[:, 0] for p, r in each])
     expected_NC = np.roll(fresh.intents_NK, 1, axis=1)  # 0 → 1 → 2 → 0
     assert accuracy(ratio_NC, expected_NC) > 0.9
 
@@ -202,5 +200,88 @@ def test_the_ratio_is_bayes_rule_for_independent_intents() -> None:
     for present in itertools.product([0, 1], repeat=3):
         own, reply, prior = (np.prod(np.where(present, prob_K, 1 - prob_K)) for prob_K in (own_K, reply_K, frequency_K))
         total += own * reply / prior
-    found = weights.features(np.zeros(3, np.float32), reply_K, candidate_1D)[0, 0]
+    intents = PoolIntents(np.zeros((1, 3), np.float32), reply_K, own_K[None])
+    found = weights.features(intents, candidate_1D)[0, 0]
     assert found == pytest.approx(np.log(total), rel=1e-4)
+
+
+TRAINING = TrainingSettings(
+    epochs=2, learning_rate=1e-3, head_learning_rate=1e-2, precision="fp32", selection_metric="NLL", batch_size=8
+)
+
+
+@pytest.fixture(scope="module")
+def encoder_job(tokens: Path, tiny_bert: Path, intents: tuple[str, ...]) -> IntentEncoderJob:
+    return IntentEncoderJob(
+        backbone=str(tiny_bert),
+        budget=BUDGET,
+        training=TRAINING,
+        ridge=0.05,
+        num_folds=5,
+        selection=Selection(labelled_fraction=0.3),
+        num_intents=len(intents),
+        train_tokens=known(tokens / "train.arrow"),
+        validation_tokens=known(tokens / "validation.arrow"),
+        seed=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def encoders(encoder_job: IntentEncoderJob, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The encoder, and one without each of two folds."""
+    folders: list[Path] = []
+    for left_out in (None, Fold(index=0, number=2), Fold(index=1, number=2)):
+        folders.append(tmp_path_factory.mktemp("encoder"))
+        job = encoder_job.model_copy(update={"left_out": left_out})
+        LocalExecutor(CPU, num_threads=1).train(job, folders[-1], "intent-encoder", ignore)
+    return [folder / "checkpoint" for folder in folders]
+
+
+def test_an_encoder_begins_with_the_regressions_and_becomes_better_on_validation(
+    encoder_job: IntentEncoderJob, encoders: list[Path], tokens: Path
+) -> None:
+    training = encoder_job.prepare(CPU)
+    encoder = training.model
+    assert isinstance(encoder, IntentEncoder)
+    store = TokenStore(tokens / "train.arrow")
+    pools = list(store.pools(np.flatnonzero(store.column("label_order") < 0.3 * len(store)).tolist()))
+    vectors = vectors_of(encoder, encoder.layout, (ids for pool in pools for ids in pool.context), CPU, "fp32")
+    known_ones = Utterances.of(pools, vectors, encoder_job.num_intents)
+    model, _ = fit_intents(known_ones, np.arange(len(pools)) % 5, 5, 0.05)
+    for ours, theirs in zip(encoder.model, model, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    points = [point for point in read_json_list(encoders[0].parent / "curve.json") if point["tag"] == "cal/NLL"]
+    assert points[0]["epoch"] == 0
+    assert min(point["value"] for point in points[1:]) < points[0]["value"]
+
+
+def test_labelled_pools_are_read_by_the_encoder_that_was_trained_without_them(
+    encoders: list[Path], tiny_bert: Path, tokens: Path, intents: tuple[str, ...], tmp_path: Path, store: TokenStore
+) -> None:
+    job = IntentJob(
+        settings=Intent(num_components=4),
+        backbone=str(tiny_bert),
+        budget=BUDGET,
+        selection=Selection(labelled_fraction=0.3),
+        num_intents=len(intents),
+        train_tokens=known(tokens / "train.arrow"),
+        validation_tokens=known(tokens / "validation.arrow"),
+        encoders=tuple(known(path) for path in encoders),
+        precision="fp32",
+    )
+    job.compute_shard(0, None, tmp_path, CPU)
+    part = LoadedIntent.load(tmp_path / "checkpoint", "fp32", CPU, has_variance=False)
+    rows = np.flatnonzero(store.column("label_order") < 0.3 * len(store))
+    folds = fold_of(store, rows, 2)
+    pools = list(store.pools(rows.tolist()))
+    _, probs = part.columns(pools)
+    whole, *by_fold = [load_predictor(path, "fp32", CPU) for path in encoders]
+    for found_TK, expected in zip(probs, whole.predict(pools), strict=True):
+        np.testing.assert_allclose(found_TK, expected.context_TK, atol=1e-6)
+    read = _by_folds(by_fold, pools, folds)
+    for fold, predictor in enumerate(by_fold):
+        held = np.flatnonzero(folds == fold).tolist()
+        for index, expected in zip(held, predictor.predict([pools[index] for index in held]), strict=True):
+            np.testing.assert_array_equal(read[index].reply_K, expected.reply_K)
+    each = zip(read, whole.predict(pools), strict=True)
+    assert max(np.abs(one.reply_K - other.reply_K).max() for one, other in each) > 1e-3
