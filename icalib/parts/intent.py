@@ -155,10 +155,11 @@ class LoadedIntent:
 
     def columns(self, pools: Sequence[TokenPool]) -> tuple[Columns, list[Array]]:
         """Return the column of pools, and the probabilities of each context's intents [T, K]."""
-        texts = [ids for pool in pools for ids in (*pool.context, *pool.candidates)]
         predictor = self.predictor
+        shares_vectors = predictor.encoder is self.encoder
+        texts = [ids for pool in pools for ids in (*(pool.context if shares_vectors else ()), *pool.candidates)]
         vectors = vectors_of(self.encoder, predictor.layout, texts, predictor.device, predictor.precision)
-        intents = predictor.predict(pools, vectors if predictor.encoder is self.encoder else None)
+        intents = predictor.predict(pools, vectors if shares_vectors else None)
         features_ND = _features(self.weights, pools, intents, vectors)
         mean_N = product(features_ND, self.weights.form_F).astype(np.float64)
         var_N = (product(features_ND, self.weights.spread_FF).astype(np.float64) ** 2).sum(1)
