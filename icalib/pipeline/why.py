@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icalib.core.contents import read_record
 from icalib.core.errors import RunFolderError, SettingError
-from icalib.core.files import read_json
+from icalib.core.files import reading
 from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import local_path, pull
@@ -84,7 +85,7 @@ class Why:
     def as_json(self) -> dict[str, Any]:
         """Return everything as one JSON-able object; null where there is no Δ."""
         readings = [asdict(reading) for reading in self.readings]
-        for one in (one for reading in readings for one in reading["candidates"]):
+        for one in (one for read in readings for one in read["candidates"]):
             one["gain"] = None if math.isnan(one["gain"]) else one["gain"]
         pool = self.pool.model_dump(mode="json")
         return {"pool": pool, "split": self.split, "readings": readings, "note": self.note}
@@ -159,7 +160,7 @@ class _Trail:
             for index, shard in self._shards(path):
                 chosen = choose_views(*shard, rule)
                 if len(paths) == 1:  # several have one mean probability
-                    chosen.prob[:] = [probs[candidate] for candidate in chosen.candidate.tolist()]
+                    chosen = replace(chosen, prob=np.array([probs[one] for one in chosen.candidate.tolist()]))
                 title = "the final model" if len(paths) == 1 else f"member {member}"
                 yield self._reading(title, path, index, (chosen, None), shard[1])
 
@@ -167,14 +168,7 @@ class _Trail:
         """Yield the stages of this name, of all members."""
         for stage in self._run.stages:
             if re.fullmatch(rf"{re.escape(name)}(-\d+)?", stage["name"]):
-                path = local_path(stage["path"])
-                pull(path)
-                if not path.is_dir():
-                    raise RunFolderError(
-                        f"{path} is gone, which has the scores of {name}: the stage cache was removed since. "
-                        f"`icalib run {self._run.path}/config.yaml --fresh` computes them again."
-                    )
-                yield path
+                yield self._present(stage["path"])
 
     def _shards(self, path: Path) -> Iterator[tuple[int, tuple[pa.Table, pa.Table | None]]]:
         """Yield the number and the pool's rows of the shard that has it."""
@@ -217,7 +211,8 @@ class _Trail:
 
     def _shares(self, path: Path, index: int, views: Sequence[View]) -> tuple[float, dict[str, Any]]:
         """Return b, and w_k times the mean of each part's column in the views of the pool's candidates, [C]."""
-        job = read_json(path / "stage.json")["identity"]
+        with reading(path / "stage.json"):
+            job = read_record(path / "stage.json")["identity"]
         columns = job.get("columns", {})
         fit = job.get("fit")
         fitted = SumOfParts.alone(next(iter(columns), "cross")) if fit is None else SumOfParts.load(self._path(fit))
@@ -233,6 +228,15 @@ class _Trail:
 
     def _path(self, artifact: Mapping[str, str]) -> Path:
         digest, _, file = artifact["digest"].partition("/")
-        path = local_path(self._paths[digest]) / file
+        return self._present(self._paths[digest]) / file
+
+    def _present(self, stage: str | Path) -> Path:
+        """Return a stage's folder on this machine."""
+        path = local_path(stage)
         pull(path)
+        if not path.is_dir():
+            raise RunFolderError(
+                f"{path} is gone, which has scores of this run: the stage cache was removed since. "
+                f"`icalib run {self._run.path}/config.yaml --fresh` computes them again."
+            )
         return path
