@@ -57,11 +57,8 @@ class RepeatJob(LocalJob):
         number = read_json(self.pseudo_labels.path / "summary.json")["num_pools_selected"]
         for index, start in enumerate(range(0, number, len(rows))):
             pools = list(store.pools(rows[: number - start]))
-            with whole_file(folder / f"pseudo-{index:06d}.parquet") as temporary:
-                pq.write_table(pa.concat_tables([self._table(pool) for pool in pools]), temporary)
-            if self.with_intents:
-                with whole_file(folder / f"intents-{index:06d}.parquet") as temporary:
-                    pq.write_table(intent_shard(pools, [pool.intents for pool in pools]), temporary)
+            intents = intent_shard(pools, [pool.intents for pool in pools]) if self.with_intents else None
+            _write_shard(folder, index, pa.concat_tables([self._table(pool) for pool in pools]), intents)
 
     def _table(self, pool: TokenPool) -> pa.Table:
         gold = gold_labels(pool, with_intents=self.with_intents)
@@ -80,12 +77,15 @@ def write_pseudo_labels(
         chosen = choose_pools(scores, intents, rule)
         labels = assign(chosen, rule)
         counts.add(chosen, labels)
-        with whole_file(folder / f"pseudo-{index:06d}.parquet") as temporary:
-            pq.write_table(pseudo_label_table(chosen, labels), temporary)
-        if intents is not None:
-            with whole_file(folder / f"intents-{index:06d}.parquet") as temporary:
-                pq.write_table(intents, temporary)
+        _write_shard(folder, index, pseudo_label_table(chosen, labels), intents)
     write_json(folder / "summary.json", _with_validation(counts.summary(number), rule, validation).model_dump())
+
+
+def _write_shard(folder: Path, index: int, labels: pa.Table, intents: pa.Table | None) -> None:
+    for name, table in (("pseudo", labels), ("intents", intents)):
+        if table is not None:
+            with whole_file(folder / f"{name}-{index:06d}.parquet") as temporary:
+                pq.write_table(table, temporary)
 
 
 def preview(
