@@ -16,13 +16,13 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from safetensors.numpy import load_file, save_file
 from typing_extensions import override
 
@@ -86,6 +86,12 @@ class Intent(Settings):
     """K folds, which choose the ridge of the form, and from which later parts see this one out of fold."""
     max_crossed: int = Field(default=40, ge=0)
     """Cross the candidate's own predicted intents only up to this number of intents, since the form has its square."""
+
+    @model_validator(mode="after")
+    def _is_measured(self) -> Self:
+        if self.training is not None and self.training.selection_metric != "NLL":
+            raise ValueError(f"found `selection_metric` {self.training.selection_metric} for intents. Expected: NLL")
+        return self
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,7 @@ class IntentEncoderJob(TrainingJob):
         if self.left_out is not None:
             rows = self.left_out.others(store, rows)
         pools = list(store.pools(rows))
-        encoder.begin(self._regressions(encoder, pools))
+        encoder.begin(self._regressions(encoder.to(device), pools, device))
         held_out = TokenStore(self.validation_tokens.path)
         validation_pools = list(held_out.pools(validation_rows(held_out, self.selection)))
         has_intents = any(len(names) for pool in validation_pools for names in pool.intents)
@@ -224,9 +224,9 @@ class IntentEncoderJob(TrainingJob):
         validation = IntentValidation(validation_pools, encoder.layout, self, device)
         return Training(encoder, curriculum, validation, start_ranks=True)
 
-    def _regressions(self, encoder: IntentEncoder, pools: Sequence[TokenPool]) -> IntentModel:
+    def _regressions(self, encoder: IntentEncoder, pools: Sequence[TokenPool], device: torch.device) -> IntentModel:
         texts = (ids for pool in pools for ids in pool.context)
-        vectors = vectors_of(encoder, encoder.layout, texts, torch.device("cpu"), "fp32")
+        vectors = vectors_of(encoder, encoder.layout, texts, device, "fp32")
         utterances = Utterances.of(pools, vectors, self.num_intents)
         folds: npt.NDArray[np.int64] = np.arange(len(pools)) % self.num_folds
         return fit_intents(utterances, folds, self.num_folds, self.ridge)[0]

@@ -201,6 +201,7 @@ class PartTraining:
         stages, number = self.stages, _INTENT_FOLDS
         found: list[Artifact] = []
         for left_out in (None, *(Fold(index=index, number=number) for index in range(number))):
+            name = StageName("intent-encoder" if left_out is None else f"intent-encoder-fold-{left_out.index + 1}")
             job = IntentEncoderJob(
                 backbone=stages.encoder.backbone,
                 budget=stages.encoder.budget,
@@ -213,10 +214,9 @@ class PartTraining:
                 validation_tokens=stages.tokens("validation"),
                 start=self._start(),
                 left_out=left_out,
-                seed=stages.seed_of(StageName("")),
+                seed=stages.seed_of(name),
             )
-            suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
-            stage = stages.run(StageName(f"intent-encoder{suffix}"), job, self.executor)
+            stage = stages.run(name, job, self.executor)
             if left_out is None and not best_epoch(stage.path):
                 return ()
             found.append(checkpoint(stage))

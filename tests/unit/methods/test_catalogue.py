@@ -100,6 +100,7 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("bert", {"post_training.training.epochs": 0}, "found `epochs` 0"),
         ("bert", {"similarity.training.selection_metric": "NLL"}, "NLL.*MAP or R@1"),
         ("bert", {"similarity": {"training": {"selection_metric": "F1"}}}, "F1.*MAP or R@1"),
+        ("icast", {"intent": {"training": {"selection_metric": "MAP"}}}, "MAP for intents. Expected: NLL"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_fix(

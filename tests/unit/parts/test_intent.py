@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,19 +122,24 @@ def test_values_of_the_form_out_of_fold_ignore_the_labels_of_their_fold(monkeypa
     assert np.abs(values_N - made.x_ND @ made.fit(ridge)[0]).max() > 1e-2
 
 
-@pytest.fixture(scope="module")
-def trained(tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fitted part on the tiny backbone, as its job leaves it."""
-    job = IntentJob(
+def intent_job(tokens: Path, backbone: Path, num_intents: int, **fields: Any) -> IntentJob:
+    return IntentJob(
         settings=Intent(num_components=4),
-        backbone=str(tiny_bert),
+        backbone=str(backbone),
         budget=BUDGET,
         selection=Selection(labelled_fraction=0.3),
-        num_intents=len(intents),
+        num_intents=num_intents,
         train_tokens=known(tokens / "train.arrow"),
         validation_tokens=known(tokens / "validation.arrow"),
         precision="fp32",
+        **fields,
     )
+
+
+@pytest.fixture(scope="module")
+def trained(tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fitted part on the tiny backbone, as its job leaves it."""
+    job = intent_job(tokens, tiny_bert, len(intents))
     folder = tmp_path_factory.mktemp("intent")
     job.compute_shard(0, None, folder, CPU)
     return folder
@@ -258,17 +264,7 @@ def test_an_encoder_begins_with_the_regressions_and_becomes_better_on_validation
 def test_labelled_pools_are_read_by_the_encoder_that_was_trained_without_them(
     encoders: list[Path], tiny_bert: Path, tokens: Path, intents: tuple[str, ...], tmp_path: Path, store: TokenStore
 ) -> None:
-    job = IntentJob(
-        settings=Intent(num_components=4),
-        backbone=str(tiny_bert),
-        budget=BUDGET,
-        selection=Selection(labelled_fraction=0.3),
-        num_intents=len(intents),
-        train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
-        encoders=tuple(known(path) for path in encoders),
-        precision="fp32",
-    )
+    job = intent_job(tokens, tiny_bert, len(intents), encoders=tuple(known(path) for path in encoders))
     job.compute_shard(0, None, tmp_path, CPU)
     part = LoadedIntent.load(tmp_path / "checkpoint", "fp32", CPU, has_variance=False)
     rows = np.flatnonzero(store.column("label_order") < 0.3 * len(store))
