@@ -164,10 +164,10 @@ def curve(
 
 def _latest(report: Path) -> None:
     """Copy a report to report.html of its experiment's folder, where it is found without knowing what was asked."""
-    from icalib.core.files import whole_file
+    from icalib.core.files import atomic_write
 
     latest = report.with_name("report.html")
-    with whole_file(latest) as temporary:
+    with atomic_write(latest) as temporary:
         temporary.write_bytes(report.read_bytes())
     push(latest)
 

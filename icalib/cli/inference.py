@@ -85,7 +85,7 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
     from icalib.api.options import choice
     from icalib.api.session import session
     from icalib.api.settings import check_has_pools
-    from icalib.core.files import whole_file
+    from icalib.core.files import atomic_write
     from icalib.data.schema import SPLITS
     from icalib.pipeline.inference import FinishedRun, iter_predictions
 
@@ -94,7 +94,7 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
     check_has_pools(data, chosen)
     with (
         session(place) as active,
-        whole_file(out) as temporary,
+        atomic_write(out) as temporary,
         pq.ParquetWriter(temporary, finished.fitted.prediction_schema) as writer,
     ):
         for table in iter_predictions(finished, data, chosen, limit, active.context):
@@ -194,7 +194,7 @@ def predict(
     --sets each line lists enough candidates to contain a right one with the probability asked for. Both are tested on
     the run's test pools and hold for questions that are like them.
     """
-    from icalib.core.files import whole_file
+    from icalib.core.files import atomic_write
     from icalib.data.questions import read_questions
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
@@ -205,7 +205,7 @@ def predict(
     if out is None:
         typer.echo(lines, nl=False)
     else:
-        with whole_file(out) as temporary:
+        with atomic_write(out) as temporary:
             temporary.write_text(lines, encoding="utf-8")
         push(out)
     for note in predicted.notes:

@@ -26,7 +26,7 @@ FOLDER_NAME = r"^\w[\w.-]*$"  # pattern of the folder names that users may choos
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Generator[Path, None, None]:
+def atomic_write(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
 
     What killed processes left there is removed first. A StorageError says that the disk is full or can't be written.
@@ -46,10 +46,10 @@ def whole_file(path: str | Path) -> Generator[Path, None, None]:
 
 
 @contextmanager
-def whole_folder(path: str | Path) -> Generator[Path, None, None]:
-    """Yield a temporary folder like `whole_file`; a SettingError if `path` is a file, or a folder that isn't empty."""
+def atomic_dir(path: str | Path) -> Generator[Path, None, None]:
+    """Yield a temporary folder as `atomic_write` does; a SettingError if `path` is a file or a folder with content."""
     check_empty(Path(path))
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.mkdir()
         yield temporary
 
@@ -89,7 +89,7 @@ def system_error(error: BaseException | None) -> int | None:
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(json_bytes(value))
 
 

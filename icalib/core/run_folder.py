@@ -38,7 +38,7 @@ import yaml
 from icalib.core.component import validated_file
 from icalib.core.contents import Contents, contents_of, damages, read_record
 from icalib.core.errors import DamagedFileError, RunFolderError
-from icalib.core.files import FileObject, json_bytes, read_json, read_json_list, reading, whole_file, write_json
+from icalib.core.files import FileObject, atomic_write, json_bytes, read_json, read_json_list, reading, write_json
 from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 from icalib.core.storage import location, pull
@@ -233,7 +233,7 @@ class RunFolder:
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.yaml with the folder's version."""
-        with whole_file(self.path / "config.yaml") as temporary:
+        with atomic_write(self.path / "config.yaml") as temporary:
             temporary.write_text(
                 yaml.safe_dump({"version": RUN_VERSION, **config}, sort_keys=False, allow_unicode=True),
                 encoding="utf-8",
@@ -241,7 +241,7 @@ class RunFolder:
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write a Parquet table, atomically."""
-        with whole_file(self.path / name) as temporary:
+        with atomic_write(self.path / name) as temporary:
             pq.write_table(table, temporary)
 
     def finish(self, result: dict[str, Any]) -> None:

@@ -138,7 +138,7 @@ class StageCache:
         """Return what a finished stage cost, or None; remove a damaged one, and what was added to a whole one."""
         path = folder / _DONE
         if not path.is_file():
-            _bring(folder)
+            _download(folder)
         if not path.is_file():
             return None
         try:
@@ -160,14 +160,14 @@ def cached_stage(root: Path, name: StageName, job: Job) -> Stage | None:
     digest = job.digest()
     folder = root / f"{name.label}-{digest}"
     if not (folder / _DONE).is_file() and _is_finished_there(folder):
-        _bring(folder)
+        _download(folder)
     if not (folder / _DONE).is_file():
         return None
     with reading(folder / _DONE):
         return Stage(name, digest, folder, True, float(read_record(folder / _DONE)["seconds"]))
 
 
-def _bring(folder: Path) -> None:
+def _download(folder: Path) -> None:
     """Fetch a stage that another machine finished, or what the next try resumes from."""
     if _is_finished_there(folder):
         shutil.rmtree(folder, ignore_errors=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from icalib.core.errors import SettingError, StorageError
-from icalib.core.files import content_digest, is_temporary, remove_path, temporary_beside, whole_file
+from icalib.core.files import atomic_write, content_digest, is_temporary, remove_path, temporary_beside
 from icalib.core.locks import FileLock
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class ObjectStore:
         """Copy a file from the store to its path in the mirror."""
 
         def copy() -> None:
-            with whole_file(path) as temporary:
+            with atomic_write(path) as temporary:
                 _copy(facts.path, self.filesystem, str(temporary), None)
                 _set_time(temporary, facts)
 

@@ -32,7 +32,7 @@ from pydantic import Field
 
 from icalib.core.component import Settings
 from icalib.core.errors import SettingError
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.parquet import map_arrow
 from icalib.data.schema import Pool, candidate_labels
 from icalib.data.splits import text_key
@@ -82,7 +82,7 @@ def write_tokens(
 ) -> None:
     """Tokenise batches of pools into an Arrow file that `TokenStore` maps into memory."""
     numbers = {name: number for number, name in enumerate(intents)}
-    with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), TOKEN_SCHEMA) as writer:
+    with atomic_write(path) as temporary, pa.ipc.new_file(str(temporary), TOKEN_SCHEMA) as writer:
         for batch in pools:
             writer.write_batch(_token_batch(batch, tokenize, numbers, budget))
 

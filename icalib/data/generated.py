@@ -51,6 +51,6 @@ class GeneratedStore:
         )
 
 
-Wanted = Literal["grey_answers", "pseudo_positives"]
+TextKind = Literal["grey_answers", "pseudo_positives"]
 """What is generated. `grey_answers`: answers between right and random (GRAY). `pseudo_positives`: for a pool's context
 another right answer, and for each wrong candidate a context that it would be right in (BIG)."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icalib.core.errors import DataError
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.parquet import map_arrow
 from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists, ids_by_text
 from icalib.data.mining import Progress
@@ -54,7 +54,7 @@ def write_log_tokens(path: Path, logs: Path, tokenize: Tokenize, budget: Budget)
     """Tokenise logs for `LogStore`, yielding the number of dialogues so far; utterances keep their end, as in pools."""
     done = 0
     try:
-        with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), _TOKEN_SCHEMA) as writer:
+        with atomic_write(path) as temporary, pa.ipc.new_file(str(temporary), _TOKEN_SCHEMA) as writer:
             for batch in pq.ParquetFile(logs).iter_batches(batch_size=_ROW_GROUP):
                 writer.write_batch(_token_batch(batch.column("utterances").to_pylist(), tokenize, budget))
                 done += batch.num_rows

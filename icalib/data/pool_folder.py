@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.seeding import child_seed
 from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
@@ -113,8 +113,8 @@ def _drawn(spill: Spill, fraction: float, seed: int) -> NDArray[np.bool_]:
 
 @contextmanager
 def replaced_folder(out: Path) -> Generator[Path]:
-    """Yield a working folder beside `out` that replaces it if the block succeeds; otherwise like `whole_file`."""
-    with whole_file(out) as folder:
+    """Yield a working folder beside `out` that replaces it if the block succeeds; otherwise like `atomic_write`."""
+    with atomic_write(out) as folder:
         folder.mkdir()
         try:
             yield folder

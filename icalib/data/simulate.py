@@ -27,7 +27,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from icalib.core.errors import SettingError
-from icalib.core.files import whole_file, write_json
+from icalib.core.files import atomic_write, write_json
 from icalib.core.seeding import child_seed
 from icalib.core.yaml_text import parse_yaml
 from icalib.data.contexts import context_responses
@@ -124,7 +124,7 @@ def simulate(
         raise SettingError(f"num_dialogues is {num_dialogues}. Give 20 or more, so that every split has some.")
     path = Path(path)
     responses, untouched = Counter[str](), Counter[str]()
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for dialogue, right in _dialogues(num_dialogues, seed, intent_noise, label_noise):
             file.write(json.dumps(dialogue.model_dump(), ensure_ascii=False) + "\n")
             for pair in context_responses(dialogue):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from icalib.core.check import Check
 from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
-from icalib.core.files import content_digest, file_digest, read_json, whole_file
+from icalib.core.files import atomic_write, content_digest, file_digest, read_json
 from icalib.core.storage import local_path, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.distributed.engine import load_deepspeed
@@ -187,7 +187,7 @@ def _write(folder: str) -> None:
     import ray
 
     path = local_path(folder) / f"{ray.get_runtime_context().get_node_id()}.txt"
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(path.name)
     push(path)
 

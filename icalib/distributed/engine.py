@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import SettingError
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
@@ -109,7 +109,7 @@ class DeepSpeedEngine:
             self._engine.save_checkpoint(str(folder), tag=_TAG)
             if self.rank == 0:
                 facts = {"world_size": self.world_size, "zero_stage": self._settings.zero_stage, "state": state}
-                with whole_file(folder / STATE) as temporary:
+                with atomic_write(folder / STATE) as temporary:
                     temporary.write_text(json.dumps(facts))
 
         self._checkpoints.save(write, state["step"])

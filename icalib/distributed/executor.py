@@ -12,7 +12,7 @@ from icalib.core.job import ShardedJob, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location, pull
 from icalib.distributed.training import train
-from icalib.models.memory import explained_shortage
+from icalib.models.memory import reraise_oom
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob
 
@@ -31,7 +31,7 @@ class RayExecutor:
         """Compute shards as Ray tasks."""
         map_shards(job, folder, self.resources, stage, emit)
 
-    def side_by_side(self, number: int) -> tuple[RayExecutor, int]:
+    def split(self, number: int) -> tuple[RayExecutor, int]:
         """Return an executor for each of `number` concurrent trainings, and how many of them run at a time."""
         resources, room = self.resources.shared_by(number)
         return RayExecutor(resources), room
@@ -92,7 +92,7 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
         path = job.shard_path(target, index)
         if path.is_file():  # computed by a process that died later
             continue
-        with explained_shortage(job.verb, job.memory_advice):
+        with reraise_oom(job.verb, job.memory_advice):
             job.compute_shard(index, shard, target, device)
         share(target, *(str(file.relative_to(target)) for file in job.shared_files(target, index) if file.exists()))
 

@@ -57,12 +57,12 @@ class ProgressWatcher:
             pull(path)
         if not path.is_file():
             return
-        told = read_json(path)
-        self._emit(Progress(self._stage, told["done"], told["total"], told["note"]))
-        if self._job.reports_epochs and len(told["points"]) > self._num_points:
-            self._num_points = len(told["points"])
+        progress = read_json(path)
+        self._emit(Progress(self._stage, progress["done"], progress["total"], progress["note"]))
+        if self._job.reports_epochs and len(progress["points"]) > self._num_points:
+            self._num_points = len(progress["points"])
             try:
-                self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, told["points"]))
+                self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, progress["points"]))
             except Abandoned as error:
                 with suppress(StorageError):  # repeated after the next epoch
                     write_json(self._folder / STOP, {"reason": str(error)})
@@ -79,12 +79,12 @@ def _interval(path: Path) -> float:
     return 5.0 if is_mirrored(path) else 0.5
 
 
-class Rank0:
+class WorkerReporter:
     """Observer on rank 0, which writes progress and the best weights to the training's folder."""
 
     def __init__(self, model: Model, folder: Path) -> None:
         self._model, self._folder = model, folder
-        self._told, self._last = dict(_NOTHING), 0.0
+        self._progress, self._last = dict(_NOTHING), 0.0
 
     def progress(self, done: float, total: float, note: str) -> None:
         """Write the progress, at most twice a second; Abandoned if a consumer of the events stopped the training."""
@@ -109,7 +109,7 @@ class Rank0:
         self._tell(points=list(points))
 
     def _tell(self, **news: Any) -> None:
-        self._told.update(news)
-        write_json(self._folder / PROGRESS, self._told)
+        self._progress.update(news)
+        write_json(self._folder / PROGRESS, self._progress)
         with suppress(StorageError):
             push(self._folder / PROGRESS)

@@ -18,7 +18,7 @@ from icalib.core.job import read_job
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, opened, pull, remove
 from icalib.distributed.checkpoints import Checkpoints, OwnCheckpoints, RayCheckpoints, has_ray_checkpoints, last_name
-from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, Rank0, note_progress
+from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerReporter, note_progress
 from icalib.distributed.session import alive_nodes, room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
@@ -229,4 +229,4 @@ def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
     def make_engine(model: Model, settings: TrainingSettings) -> DeepSpeedEngine:
         return DeepSpeedEngine(model, settings, device, checkpoints)
 
-    run_training(job, folder, device, make_engine, lambda model: Rank0(model, folder))
+    run_training(job, folder, device, make_engine, lambda model: WorkerReporter(model, folder))

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit
-from icalib.core.files import file_digest, whole_file
+from icalib.core.files import atomic_write, file_digest
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.stage_cache import StageCache, StageName
 from icalib.data.pools import read_pool_set
@@ -44,7 +44,7 @@ class TargetJob(LocalJob):
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
         own = Fitted.load(self.fitted.path)
-        with whole_file(folder / _TARGETS) as temporary, pq.ParquetWriter(temporary, TARGET_SCHEMA) as writer:
+        with atomic_write(folder / _TARGETS) as temporary, pq.ParquetWriter(temporary, TARGET_SCHEMA) as writer:
             for shard in MemberScores(self.scores):
                 predictions = prediction_table([shard], own)
                 writer.write_table(predictions.select(TARGET_SCHEMA.names).cast(TARGET_SCHEMA))

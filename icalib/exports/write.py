@@ -10,7 +10,7 @@ import numpy as np
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from icalib.core.errors import SettingError
-from icalib.core.files import read_json, whole_folder, write_json
+from icalib.core.files import atomic_dir, read_json, write_json
 from icalib.core.storage import push
 from icalib.core.version import __version__
 from icalib.encoders.backbone import EMBEDDED, Tokenizer
@@ -46,7 +46,7 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
         if format != "onnx":  # which reads ids
             raise
         texts = None
-    with whole_folder(out) as folder:
+    with atomic_dir(out) as folder:
         comparison = _WRITERS[format](subject, folder, tokenizer, texts)
         agreement = comparison.agreement(pools_to_compare(subject.run))
         about = {

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import Kind, kind_of, read_rows, row_of
 from icalib.external.calibrator import Calibrator
@@ -132,7 +132,7 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
     kind = kind_of(scores)
     _check_out(scores, out, kind)
     seen = _Seen(calibrator)
-    with whole_file(out) as temporary:
+    with atomic_write(out) as temporary:
         if kind == "parquet":
             _write_parquet(scores, temporary, columns, seen.prob)
         else:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from icalib.core.component import Component, ComponentConfig
-from icalib.data.generated import Wanted
+from icalib.data.generated import TextKind
 from icalib.data.schema import Pool
 
 Task = Literal["answer", "question"]
@@ -40,11 +40,11 @@ class AbstractGenerator(Component):
                 fields = {**fields, "target": "language-model", "model": fields["target"]}
             return handler(fields)
 
-        def title(self, wanted: Wanted) -> str:
+        def title(self, wanted: TextKind) -> str:
             """Return a description of the generator for reports."""
             raise NotImplementedError
 
-        def learnt_tasks(self, wanted: Wanted) -> tuple[Task, ...]:
+        def fine_tuned_tasks(self, wanted: TextKind) -> tuple[Task, ...]:
             """Return the tasks that models must be fine-tuned for; empty if none is needed."""
             return ()
 

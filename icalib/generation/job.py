@@ -13,12 +13,12 @@ from pydantic import SerializeAsAny
 from typing_extensions import override
 
 from icalib.core.events import Emit
-from icalib.core.files import whole_file, write_json
+from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Budget, Tokenize, ids_by_text
-from icalib.data.generated import GENERATED_TOKENS, ID_SCHEMA, Wanted
+from icalib.data.generated import GENERATED_TOKENS, ID_SCHEMA, TextKind
 from icalib.data.negatives import Rows
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
@@ -51,7 +51,7 @@ class GenerateJob(ShardedJob):
 
     data: Artifact
     selection: Selection
-    wanted: Wanted
+    wanted: TextKind
     num_answers: int
     """Number of grey answers per pool."""
     generator: SerializeAsAny[AbstractGenerator.Config]
@@ -77,7 +77,7 @@ class GenerateJob(ShardedJob):
         pools = list(training_pools(self.data.path, shard))
         seed = child_seed(self.generator.seed, self.wanted, index)
         table = _generated(self, shard, pools, _generator(self, device), seed)
-        with whole_file(self.shard_path(folder, index)) as temporary:
+        with atomic_write(self.shard_path(folder, index)) as temporary:
             pq.write_table(table, temporary)
 
     def finish(self, folder: Path) -> None:
@@ -144,7 +144,7 @@ class TokenizeTextsJob(LocalJob):
 
 def write_generated_tokens(texts: Path, path: Path, tokenize: Tokenize, budget: Budget) -> None:
     """Tokenise a folder of generated texts (ID_SCHEMA)."""
-    with whole_file(path) as temporary, pa.ipc.new_file(str(temporary), ID_SCHEMA) as writer:
+    with atomic_write(path) as temporary, pa.ipc.new_file(str(temporary), ID_SCHEMA) as writer:
         for table in generated_texts(texts):
             writer.write_batch(_id_batch(table.to_pylist(), tokenize, budget))
 

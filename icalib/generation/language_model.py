@@ -18,7 +18,7 @@ from icalib.core.errors import SettingError
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import ordered_batches
-from icalib.data.generated import Wanted
+from icalib.data.generated import TextKind
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest, quiet_transformers
@@ -63,10 +63,10 @@ class LanguageModel(AbstractGenerator):
         """Probability of the nucleus that tokens are drawn from."""
 
         @override
-        def title(self, wanted: Wanted) -> str:
+        def title(self, wanted: TextKind) -> str:
             return f"{self.model}, fine-tuned (nucleus, p = {self.top_p:g})"
 
-        def learnt_tasks(self, wanted: Wanted) -> tuple[Task, ...]:
+        def fine_tuned_tasks(self, wanted: TextKind) -> tuple[Task, ...]:
             """Return "answer", and for contexts of wrong answers also "question"."""
             return ("answer",) if wanted == "grey_answers" else ("answer", "question")
 

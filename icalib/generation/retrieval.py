@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.bm25 import bm25_matrices, tokenize
-from icalib.data.generated import Wanted
+from icalib.data.generated import TextKind
 from icalib.data.negatives import SCORE_DIGITS, Rows
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import NONE_RIGHT, Pool, Utterance
@@ -105,7 +105,7 @@ class Retrieval(AbstractGenerator):
         reveals right answers of unlabelled pools that are wrong candidates of labelled ones."""
 
         @override
-        def title(self, wanted: Wanted) -> str:
+        def title(self, wanted: TextKind) -> str:
             if wanted == "pseudo_positives":
                 return "true contexts of wrong answers (else bm25), reordered right answers"
             return "retrieved (bm25 of the last user utterance)"

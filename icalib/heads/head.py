@@ -46,7 +46,7 @@ class AbstractHead(Component, nn.Module):
             return issubclass(self.owner, PosteriorHead)
 
         @property
-        def looks_at_pairs(self) -> bool:
+        def conditions_on_pairs(self) -> bool:
             """Whether the posterior is computed from training pairs after training, rather than during it."""
             return True
 

@@ -74,7 +74,7 @@ class RandomFeatureHead(PosteriorHead):
 
         @property
         @override
-        def looks_at_pairs(self) -> bool:
+        def conditions_on_pairs(self) -> bool:
             return self.laplace == "exact"
 
     frequencies_LD: Tensor

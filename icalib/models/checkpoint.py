@@ -11,7 +11,7 @@ from torch import Tensor
 
 from icalib.core.component import Settings, validated_file, with_setting
 from icalib.core.errors import DamagedFileError, PosteriorError, RunFolderError
-from icalib.core.files import file_digest, read_json, whole_file, write_json
+from icalib.core.files import atomic_write, file_digest, read_json, write_json
 from icalib.encoders.backbone import Tokenizer, load_config
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.heads.head import AbstractHead
@@ -51,7 +51,7 @@ def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) ->
 def save_weights(folder: Path, state: dict[str, Tensor]) -> None:
     """Write the weights of a checkpoint (safetensors) atomically."""
     folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(folder / WEIGHTS) as temporary:
+    with atomic_write(folder / WEIGHTS) as temporary:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, temporary)
 
 
@@ -84,7 +84,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def save_posterior(folder: Path, state: dict[str, Tensor]) -> None:
     """Write a posterior next to the weights that it was computed for."""
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    with whole_file(folder / POSTERIOR) as temporary:
+    with atomic_write(folder / POSTERIOR) as temporary:
         save_file(kept, temporary, metadata={"weights": file_digest(folder / WEIGHTS)})
 
 

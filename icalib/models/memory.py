@@ -13,7 +13,7 @@ _CPU_ALLOCATOR = "DefaultCPUAllocator: "
 
 
 @contextmanager
-def explained_shortage(doing: str, advice: str) -> Generator[None, None, None]:
+def reraise_oom(doing: str, advice: str) -> Generator[None, None, None]:
     """Replace torch's out-of-memory errors while `doing` something by an `IcalibError` with advice."""
     try:
         yield

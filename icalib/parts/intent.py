@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save_file
 from typing_extensions import override
 
 from icalib.core.component import Settings
-from icalib.core.files import whole_file, write_json
+from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, ShardedJob
 from icalib.data.encoding import Budget, TokenPool, TokenStore
 from icalib.data.selection import Selection
@@ -129,7 +129,7 @@ class IntentWeights:
     def save(self, folder: Path) -> None:
         """Write a safetensors file."""
         arrays = (self.model._asdict() | vars(self)).items()
-        with whole_file(folder / WEIGHTS) as temporary:
+        with atomic_write(folder / WEIGHTS) as temporary:
             save_file({name: np.ascontiguousarray(value) for name, value in arrays if name != "model"}, temporary)
 
     @classmethod
@@ -252,7 +252,7 @@ class IntentJob(ShardedJob):
         if self.encoders:
             shutil.copytree(self.encoders[0].path, folder / "checkpoint" / OWN_ENCODER, dirs_exist_ok=True)
         (folder / OUT_OF_FOLD).mkdir(exist_ok=True)
-        with whole_file(folder / OUT_OF_FOLD / "column-000000.parquet") as temporary:
+        with atomic_write(folder / OUT_OF_FOLD / "column-000000.parquet") as temporary:
             pq.write_table(column_table(pools[: len(labelled)], {"intent": column}), temporary)
         write_json(self.shard_path(folder, index), self._validation(predictor))
 

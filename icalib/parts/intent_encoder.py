@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from typing_extensions import override
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool, TokenStore
@@ -78,7 +78,7 @@ class IntentEncoder(DualEncoder):
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
         super().save(folder, {name: value for name, value in state.items() if name.startswith("encoder.")})
         heads = {name: value.detach().cpu().contiguous() for name, value in state.items() if name.startswith("heads.")}
-        with whole_file(folder / _HEADS) as temporary:
+        with atomic_write(folder / _HEADS) as temporary:
             save_file(heads, temporary)
 
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import SerializeAsAny
 from typing_extensions import override
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
@@ -104,9 +104,9 @@ class ColumnJob(ShardedJob):
             _loaded_part(self, device), pools, self.with_intents, known, self.intent_choice, seed
         )
         if intents is not None and known is None:
-            with whole_file(intents_path(path)) as temporary:
+            with atomic_write(intents_path(path)) as temporary:
                 pq.write_table(intent_shard(pools, intents), temporary)
-        with whole_file(path) as temporary:
+        with atomic_write(path) as temporary:
             pq.write_table(column_table(pools, columns), temporary)
         _return_free_memory()
 

@@ -21,7 +21,7 @@ from icalib.calibration.calibrator import smoothed_targets
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.events import Emit
-from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.files import atomic_write, read_json, write_json
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import UNKNOWN_LABEL
@@ -293,13 +293,13 @@ class SumJob(ShardedJob):
         fitted = SumOfParts.alone(next(iter(tables))) if self.fit is None else SumOfParts.load(self.fit.path)
         intents = next((intents_path(path) for path in files.values() if intents_path(path).is_file()), None)
         if intents is not None:
-            with whole_file(intents_path(self.shard_path(folder, index))) as temporary:
+            with atomic_write(intents_path(self.shard_path(folder, index))) as temporary:
                 shutil.copyfile(intents, temporary)
         pairs = _pairs(next(iter(tables.values())))
         columns = fitted.columns({name: read_columns(table) for name, table in tables.items()}, pairs.num_rows)
         names = {name: pairs[name] for name in pairs.column_names}
         scores = scores_of_columns(names, columns, self.estimator.build(), softmax=self.softmax)
-        with whole_file(self.shard_path(folder, index)) as temporary:
+        with atomic_write(self.shard_path(folder, index)) as temporary:
             pq.write_table(scores, temporary)
 
 

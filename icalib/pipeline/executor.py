@@ -18,7 +18,7 @@ from icalib.core.events import Emit, EpochFinished, Progress
 from icalib.core.job import ShardedJob
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import remove
-from icalib.models.memory import explained_shortage
+from icalib.models.memory import reraise_oom
 from icalib.models.model import Model
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob, complete_posterior, run_here, run_training
@@ -47,7 +47,7 @@ class Executor(Protocol):
         """Compute the shards whose files are missing."""
         ...
 
-    def side_by_side(self, number: int) -> tuple[Self, int]:
+    def split(self, number: int) -> tuple[Self, int]:
         """Return an executor for each of `number` parallel trainings, and how many of them fit at a time."""
         ...
 
@@ -83,7 +83,7 @@ class LocalExecutor:
         """Compute the shards sequentially."""
         shards = job.shards()
         device = self._device if job.uses_models else torch.device("cpu")
-        with _threads(job.num_threads), explained_shortage(job.verb, job.memory_advice):
+        with _threads(job.num_threads), reraise_oom(job.verb, job.memory_advice):
             for index, shard in enumerate(shards):
                 emit(Progress(stage, index, len(shards), "shards"))
                 if not job.shard_path(folder, index).is_file():
@@ -91,7 +91,7 @@ class LocalExecutor:
         emit(Progress(stage, len(shards), len(shards), "shards"))
         job.finish(folder)
 
-    def side_by_side(self, number: int) -> tuple[LocalExecutor, int]:
+    def split(self, number: int) -> tuple[LocalExecutor, int]:
         """Return this executor, which runs one training at a time."""
         return self, 1
 

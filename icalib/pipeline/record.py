@@ -99,7 +99,7 @@ class RunRecord:
         shards = [read_parquet(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
         self._folder.write_table(f"{folder}/pseudo_labels.parquet", pa.concat_tables(shards))
         self._folder.write_json(f"{folder}/summary.json", summary)
-        self._emit(Message(_told(RoundSummary.model_validate(summary))))
+        self._emit(Message(_format_round(RoundSummary.model_validate(summary))))
 
 
 def _group(stage: StageFinished) -> tuple[int, str]:
@@ -108,7 +108,7 @@ def _group(stage: StageFinished) -> tuple[int, str]:
     return len(group), group
 
 
-def _told(summary: RoundSummary) -> str:
+def _format_round(summary: RoundSummary) -> str:
     parts = [
         f"round {summary.round}: {summary.num_pools_selected} of {summary.num_pools_scored} pools pseudo-labelled",
         f"{summary.share_with_intents:.0%} of pairs with intents",

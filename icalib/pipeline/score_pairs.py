@@ -29,7 +29,7 @@ from icalib.core.component import Settings, Stored
 from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import content_digest, is_unused, read_json, reading, whole_file, write_json
+from icalib.core.files import atomic_write, content_digest, is_unused, read_json, reading, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
 from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
@@ -87,7 +87,7 @@ class ScorePairsJob(ShardedJob):
         file = self.files[number]
         ranker = _ranker(self.run.path, self.run.digest)
         writer: pq.ParquetWriter | None = None
-        with whole_file(self.shard_path(folder, index)) as temporary:
+        with atomic_write(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
                 table = _output(file.name, _chunk(file.path, first_row, rows, ranker.context_turns), ranker)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)

@@ -14,7 +14,7 @@ from icalib.core.files import read_json, read_json_list
 from icalib.core.job import Artifact, Job, LocalJob, ShardedJob
 from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import JobCache, Stage, StageName
-from icalib.data.generated import GENERATED_TOKENS, Wanted
+from icalib.data.generated import GENERATED_TOKENS, TextKind
 from icalib.data.logs import LOG_TOKENS
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
@@ -212,7 +212,7 @@ class RunStages:
         others = range(1, len(names))
         if not others:
             return [first]
-        executor, concurrency = self.executor.side_by_side(len(others))
+        executor, concurrency = self.executor.split(len(others))
 
         def member(index: int) -> Trained:
             seed = child_seed(self.config.seed, "member", index)
@@ -231,12 +231,12 @@ class RunStages:
         job = TokenizeTextsJob(texts=texts.artifact(), backbone=self.encoder.backbone, budget=self.encoder.budget)
         return self.run(StageName("generated-tokens", texts.name.label), job).artifact(GENERATED_TOKENS)
 
-    def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
+    def generate(self, wanted: TextKind, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
         """Generate texts for the labelled pools, after fine-tuning the models that the generator needs."""
         selection = self.selection.for_training()
         models: dict[Task, Artifact] = {}
         if isinstance(generator, LanguageModel.Config):
-            for task in generator.learnt_tasks(wanted):
+            for task in generator.fine_tuned_tasks(wanted):
                 job = GeneratorJob(task=task, generator=generator, data=self.data, selection=selection)
                 models[task] = checkpoint(self.run(StageName(f"{task}-generator"), job))
         job = GenerateJob(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from icalib.core.events import Emit
-from icalib.core.files import read_json, whole_file, write_json
+from icalib.core.files import atomic_write, read_json, write_json
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
@@ -84,7 +84,7 @@ def write_pseudo_labels(
 def _write_shard(folder: Path, index: int, labels: pa.Table, intents: pa.Table | None) -> None:
     for name, table in (("pseudo", labels), ("intents", intents)):
         if table is not None:
-            with whole_file(folder / f"{name}-{index:06d}.parquet") as temporary:
+            with atomic_write(folder / f"{name}-{index:06d}.parquet") as temporary:
                 pq.write_table(table, temporary)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.job import Artifact, Job
 from icalib.core.stage_cache import Stage, StageName
-from icalib.data.generated import Wanted
+from icalib.data.generated import TextKind
 from icalib.data.schema import Split
 from icalib.data.selection import Part, Selection
 from icalib.encoders.transformer import AbstractEncoder
@@ -141,7 +141,7 @@ class Stages(Protocol):
         """Train one independent member per name: the first with the seed of `train`, the others with their own."""
         ...
 
-    def generate(self, wanted: Wanted, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
+    def generate(self, wanted: TextKind, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
         """Generate texts for the labelled pools, after fine-tuning the models that the generator needs."""
         ...
 

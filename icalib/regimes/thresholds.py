@@ -10,7 +10,7 @@ import numpy.typing as npt
 from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule, choose_pools
 from icalib.scoring.gain import ChosenScores, Floats, Shard, resolve_gain_rule, subsampled
 
-NOBODY = 1.0
+SELECT_NONE = 1.0
 """A threshold of p̄ that no candidate exceeds."""
 
 _MIN_POOLS = 10  # the precision of fewer says little
@@ -87,7 +87,7 @@ def positive_at(best: Floats, second: Floats, is_right: npt.NDArray[np.int64], p
         is_right: whether the best candidate is right; −1 where that is unknown.
 
     Returns:
-        `NOBODY` if no threshold selects ten pools with this precision.
+        `SELECT_NONE` if no threshold selects ten pools with this precision.
     """
     known = is_right >= 0
     best, second, right = best[known], second[known], is_right[known] == 1
@@ -95,7 +95,7 @@ def positive_at(best: Floats, second: Floats, is_right: npt.NDArray[np.int64], p
     selected = _above(best, thresholds) - _above(second, thresholds)
     rightly = _above(best[right], thresholds) - _above(second[right], thresholds)
     selected = np.where((rightly >= precision * selected) & (selected >= _MIN_POOLS), selected, 0)
-    return float(thresholds[selected.argmax()]) if selected.any() else NOBODY
+    return float(thresholds[selected.argmax()]) if selected.any() else SELECT_NONE
 
 
 def negative_at(probs: Floats, is_wrong: Bools, precision: float) -> float:

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.reports.comparison import format_difference, format_p, format_seconds, format_share, format_value, heading
 
 LIBRARY = Path(__file__).parent / "plotly-basic.min.js.gz"
@@ -40,7 +40,7 @@ def write_page(template: str, out: Path, **content: Any) -> Path:
         "commands": _commands,
     }
     page = environment.get_template(template).render(library=b64encode(LIBRARY.read_bytes()).decode(), **content)
-    with whole_file(out) as temporary:
+    with atomic_write(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return out
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import push
@@ -169,7 +169,7 @@ def _write_csv(summary: SweepSummary) -> None:
     rows = [_csv_row(trial, run) for trial in summary.trials for run in trial.runs or (None,)]
     names = dict.fromkeys(("trial", "state", "seed", *(name for row in rows for name in row)))
     path = summary.folder.path / "trials.csv"
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(rows)

@@ -25,7 +25,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard.summary import histogram_raw, hparams, pr_curve, scalar
 
 from icalib.core.events import Event, RunUpdated
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
 from icalib.metrics.catalogue import metric_tag
@@ -80,7 +80,7 @@ def _write_once(folder: Path, part: str, name: str, points: Iterable[tuple[Any, 
     target = folder / "tb" / part / f"events.out.tfevents.{name}"
     if target.is_file():
         return
-    with whole_file(target) as temporary, temporary.open("wb") as file:
+    with atomic_write(target) as temporary, temporary.open("wb") as file:
         writer = RecordWriter(file)
         writer.write(TensorBoardEvent(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         for summary, step in points:

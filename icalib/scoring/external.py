@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from typing_extensions import override
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ByContent, ShardedJob
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import Split
@@ -50,7 +50,7 @@ class ExternalScoreJob(ShardedJob):
         scores = _ranker(self.model, model_digest(self.model), device).scores(
             contexts, [pool.candidates for pool in pools]
         )
-        with whole_file(self.shard_path(folder, index)) as temporary:
+        with atomic_write(self.shard_path(folder, index)) as temporary:
             start = index * self.pools_per_shard
             pq.write_table(untrained_table(pools, np.concatenate(scores), range(start, start + len(pools))), temporary)
 

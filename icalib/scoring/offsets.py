@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.parquet import read_parquet
 from icalib.data.encoding import Intents, TokenPool
 from icalib.scoring.column import View
@@ -52,7 +52,7 @@ class Offsets:
         rows = sorted(self.of_view["plain"])
         intents = [None if self.intents is None else self.intents[row] for row in rows]
         columns = [rows, *([self.of_view[view][row] for row in rows] for view in ("plain", "intent")), intents]
-        with whole_file(path) as temporary:
+        with atomic_write(path) as temporary:
             pq.write_table(pa.table(columns, schema=OFFSET_SCHEMA), temporary)
 
     @classmethod

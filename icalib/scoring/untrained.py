@@ -15,7 +15,7 @@ from rank_bm25 import BM25Okapi
 from scipy.special import expit
 from typing_extensions import override
 
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ShardedJob
 from icalib.data.bm25 import tfidf_vectors, tokenize
 from icalib.data.encoding import Budget, TokenPool
@@ -66,7 +66,7 @@ class UntrainedScoreJob(ShardedJob):
             scores = _bi_encoder_scores(self.encoder, pools, self.model)
         else:
             scores = np.concatenate(bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools))
-        with whole_file(self.shard_path(folder, index)) as temporary:
+        with atomic_write(self.shard_path(folder, index)) as temporary:
             pq.write_table(untrained_table(pools, scores, range(len(pools))), temporary)
 
 

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.errors import RunFolderError
-from icalib.core.files import read_json, reading, whole_file, write_json
+from icalib.core.files import atomic_write, read_json, reading, write_json
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.storage import pull, remove
 from icalib.data.selection import Fraction, Limit
@@ -157,13 +157,13 @@ class SweepFolder:
 
     def write_settings(self, settings: SweepSettings) -> None:
         """Write sweep.yaml with the folder's version."""
-        with whole_file(self.settings_path) as temporary:
+        with atomic_write(self.settings_path) as temporary:
             values = {"version": SWEEP_VERSION, **settings.model_dump(mode="json")}
             temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
     def write_dry(self, rows: list[dict[str, Any]]) -> None:
         """Write dry.parquet, atomically."""
-        with whole_file(self.dry_path) as temporary:
+        with atomic_write(self.dry_path) as temporary:
             pq.write_table(pa.Table.from_pylist(rows, schema=DRY_SCHEMA), temporary)
 
     def write_best(self, best: Best) -> None:

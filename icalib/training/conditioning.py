@@ -52,7 +52,7 @@ class Conditioning:
 
     def _observed(self, ranker: Ranker, rank: int, world_size: int) -> dict[str, Tensor]:
         head, support = _head(ranker), ranker.config.head.pairs_for_posterior
-        examples = self._curriculum.pairs() if ranker.config.head.looks_at_pairs else []
+        examples = self._curriculum.pairs() if ranker.config.head.conditions_on_pairs else []
         if support is not None:
             examples = choose_support(examples, support, seed=child_seed(self._seed, "support"))
         precision = resolve_precision(self._settings.precision, self._device)

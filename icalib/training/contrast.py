@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from icalib.core.component import Component, ComponentConfig
 from icalib.data.encoding import Encoded, Layout, TokenPool
-from icalib.data.generated import GeneratedPool, GeneratedStore, Wanted
+from icalib.data.generated import GeneratedPool, GeneratedStore, TextKind
 from icalib.encoders.transfer import to_device
 from icalib.models.ranker import make_batch
 from icalib.training.examples import Example, encode
@@ -38,7 +38,7 @@ class AbstractContrast(Component):
         weight: float = Field(default=1.0, ge=0)
         """Weight of the term, added to the loss of the pair; 0 disables it."""
 
-        wanted: ClassVar[Wanted]
+        wanted: ClassVar[TextKind]
         """Which texts must be generated."""
 
         @property
@@ -82,7 +82,7 @@ class GreyHinge(AbstractContrast):
     class Config(AbstractContrast.Config):
         """Settings of the grey hinge."""
 
-        wanted: ClassVar[Wanted] = "grey_answers"
+        wanted: ClassVar[TextKind] = "grey_answers"
 
         num_grey: int = Field(default=2, ge=1)
         """Number of grey answers per context."""
@@ -144,7 +144,7 @@ class PseudoPositives(AbstractContrast):
     class Config(AbstractContrast.Config):
         """Settings of the contrast with pseudo-positives."""
 
-        wanted: ClassVar[Wanted] = "pseudo_positives"
+        wanted: ClassVar[TextKind] = "pseudo_positives"
 
         weight: float = Field(default=1.0, ge=0)
         """η, the weight of the contrast; 0 disables it."""

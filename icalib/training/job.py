@@ -16,7 +16,7 @@ from icalib.core.stage_cache import share
 from icalib.core.storage import pull
 from icalib.heads.head import PosteriorHead, PosteriorTask
 from icalib.models.checkpoint import POSTERIOR, save_posterior
-from icalib.models.memory import explained_shortage
+from icalib.models.memory import reraise_oom
 from icalib.models.model import Model
 from icalib.models.ranker import load_ranker
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine, LoopState, Observer, train
@@ -92,7 +92,7 @@ def run_training(
     make_observer: Callable[[Model], Observer],
 ) -> None:
     """Train in one of the job's workers; together they write checkpoint/, curve.json and result.json to `folder`."""
-    with explained_shortage("training", _memory_advice(job.loop_settings)):
+    with reraise_oom("training", _memory_advice(job.loop_settings)):
         training = job.prepare(device)
         engine = make_engine(training.model, job.loop_settings)
         observer = make_observer(training.model)
@@ -112,7 +112,7 @@ def _add_posterior(job: TrainingJob, folder: Path, training: Training, engine: E
     # Gathering also waits until rank 0 has written the best weights, which all workers read.
     num_jitters = sum(engine.gather(head.num_jitters))
     pull(folder / "checkpoint")
-    with explained_shortage("computing the posterior", _SMALLER_POSTERIOR):
+    with reraise_oom("computing the posterior", _SMALLER_POSTERIOR):
         num_jitters += job.add_posterior(folder / "checkpoint", training, engine)
     if engine.rank == 0:
         share(folder, f"checkpoint/{POSTERIOR}")

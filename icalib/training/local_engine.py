@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import DamagedFileError
-from icalib.core.files import whole_file
+from icalib.core.files import atomic_write
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
 from icalib.training.settings import TrainingSettings
@@ -76,7 +76,7 @@ class LocalEngine:
         kept = {
             "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict(), "loop": json.dumps(state)
         }  # fmt: skip
-        with whole_file(self._folder / _CHECKPOINT) as temporary, temporary.open("wb") as file:
+        with atomic_write(self._folder / _CHECKPOINT) as temporary, temporary.open("wb") as file:
             torch.save(kept, file)  # through Python, whose errors say what the disk refused
 
     def load(self) -> dict[str, Any] | None:

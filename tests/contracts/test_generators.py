@@ -11,7 +11,7 @@ from helpers.discovery import default_config, discovered
 from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import pool_texts
 
-from icalib.data.generated import Wanted
+from icalib.data.generated import TextKind
 from icalib.data.pools import as_pools, read_rows
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
@@ -20,7 +20,7 @@ from icalib.generation.retrieval import gold, is_near_duplicate, training_rows
 
 CPU = torch.device("cpu")
 SELECTION = Selection(labelled_fraction=0.2)
-WANTED: tuple[Wanted, ...] = get_args(Wanted)
+WANTED: tuple[TextKind, ...] = get_args(TextKind)
 OWNERS = discovered(AbstractGenerator)
 every_generator = pytest.mark.parametrize("owner", OWNERS, ids=lambda owner: owner.__name__)
 
@@ -66,5 +66,5 @@ def test_the_same_pools_and_seed_give_the_same_texts(
 
 def built(owner: Any, data: Path, writer: Path) -> AbstractGenerator:
     config: Any = default_config(owner)
-    models = {task: writer for wanted in WANTED for task in config.learnt_tasks(wanted)}
+    models = {task: writer for wanted in WANTED for task in config.fine_tuned_tasks(wanted)}
     return config.build(data=data, selection=SELECTION, models=models, device=CPU)

@@ -36,7 +36,7 @@ class Recording:
         self.mapped.append((job, folder))
         self._executor.map(job, folder, stage, emit)
 
-    def side_by_side(self, number: int) -> tuple[Recording, int]:
+    def split(self, number: int) -> tuple[Recording, int]:
         return self, 1
 
 

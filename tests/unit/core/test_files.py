@@ -13,7 +13,7 @@ from helpers.damage import largest_file
 from safetensors.numpy import save_file
 
 from icalib.core.errors import DataError, SettingError, StorageError
-from icalib.core.files import read_json, system_error, whole_file, whole_folder, write_json  # fmt: skip
+from icalib.core.files import atomic_dir, atomic_write, read_json, system_error, write_json  # fmt: skip
 from icalib.core.seeding import child_seed
 
 
@@ -35,7 +35,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
     path.write_text("old")
 
     def fail() -> None:
-        with whole_file(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text("half")
             raise error
 
@@ -47,7 +47,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     def write(*, fails: bool) -> None:
-        with whole_folder(tmp_path / "deep" / "folder") as temporary:
+        with atomic_dir(tmp_path / "deep" / "folder") as temporary:
             (temporary / "a.txt").write_text("a")
             if fails:
                 raise RuntimeError
@@ -72,7 +72,7 @@ def test_a_disk_that_refuses_in_the_middle_of_a_write_is_a_storage_error(tmp_pat
     }
 
     def fill() -> None:
-        with whole_file(tmp_path / "file") as temporary, largest_file(1000):
+        with atomic_write(tmp_path / "file") as temporary, largest_file(1000):
             write[library](temporary)
 
     with pytest.raises(StorageError, match=r"can.t write .*file: File too large"):

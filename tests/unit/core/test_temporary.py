@@ -14,8 +14,8 @@ from icalib.core.files import is_unused, remove_abandoned, temporary_beside, wri
 
 KILLED_WHILE_WRITING = """
 import os, sys
-from icalib.core.files import whole_file
-with whole_file(sys.argv[1]) as unfinished:
+from icalib.core.files import atomic_write
+with atomic_write(sys.argv[1]) as unfinished:
     unfinished.write_text("half")
     os.kill(os.getpid(), 9)
 """

@@ -12,7 +12,7 @@ from unit.regimes.made_scores import intent_table, score_table
 from icalib.regimes.pseudo_labelling import preview
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign
 from icalib.regimes.round_tally import RoundTally
-from icalib.regimes.thresholds import NOBODY, negative_at, positive_at, resolve_rule
+from icalib.regimes.thresholds import SELECT_NONE, negative_at, positive_at, resolve_rule
 from icalib.scoring.gain import choose_views
 
 PROBS = st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])  # few values, so that there are ties
@@ -38,7 +38,7 @@ def test_the_positive_threshold_selects_most_pools_at_its_precision(
 
     allowed = [number for t in np.linspace(0, 1, 201) for number, p in [selected(t)] if number >= 10 and p >= precision]
     found = positive_at(best, second, right, precision)
-    if found == NOBODY:
+    if found == SELECT_NONE:
         assert not allowed
     else:
         number, reached = selected(found)
@@ -58,8 +58,8 @@ def test_pools_of_unknown_label_do_not_count_and_a_teacher_that_guesses_selects_
     best, second = np.full(20, 0.9), np.zeros(20)
     is_right = np.array([1] * 10 + [-1] * 10)
     assert positive_at(best, second, is_right, 0.9) < 0.9
-    assert positive_at(best, second, np.where(is_right < 0, 0, is_right), 0.9) == NOBODY
-    assert positive_at(best[:9], second[:9], is_right[:9], 0.9) == NOBODY  # nine pools tell nothing
+    assert positive_at(best, second, np.where(is_right < 0, 0, is_right), 0.9) == SELECT_NONE
+    assert positive_at(best[:9], second[:9], is_right[:9], 0.9) == SELECT_NONE  # nine pools tell nothing
     guessed = score_table([[(0.9, 0.1), (0.2, 0.0)]] * 40, gold=[0, 1] * 20), None
     summary = preview([guessed], PseudoLabelRule.precisions(), 1, [guessed])
     assert summary.num_pools_selected == 0
