@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from icalib.core.run_folder import RunFolder
     from icalib.pipeline.loaded_ranker import LoadedRanker
+    from icalib.pipeline.why import Why
     from icalib.reports.label_curve import LabelCurve
     from icalib.reports.verdict import Verdict
     from icalib.sweeps.folder import Best, SweepFolder
@@ -46,6 +47,12 @@ class Run:
         from icalib.pipeline.loaded_ranker import LoadedRanker
 
         return LoadedRanker.load(self.path)
+
+    def why(self, pool_id: str) -> Why:
+        """Follow a pool through the run: what `icalib why` shows."""
+        from icalib.pipeline.why import why
+
+        return why(self.path, pool_id)
 
     def export(self, out: str | Path, **options: Any) -> Path:
         """Write its ranker as a folder that other software loads, as `icalib.export` does."""
