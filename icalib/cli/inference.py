@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import webbrowser
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -145,19 +146,29 @@ def evaluate(
 @verb
 def why(
     run: Run,
-    pool: Annotated[str, typer.Argument(help="The pool's id, as predictions, pseudo labels and the report name it.")],
+    pool: Annotated[
+        str | None, typer.Argument(help="The pool's id, as predictions name it; none: list the worst mistakes.")
+    ] = None,
     out: Annotated[Path | None, place_option("HTML page to write; default: why.html in the run's folder.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show one pool's way through a run: what each part gave each candidate, and why its pseudo label is what it is.
 
+    Without a pool, list each round's most confident wrong pseudo labels, and the most confident wrong test answers.
     An unlabelled training pool is shown as each round's model read it, with p̄, g, Δ, view and rule; a validation or
     test pool as the final model did. The stages of the run are read from the cache beside the experiments.
     """
+    from icalib.pipeline.why import mistakes
     from icalib.pipeline.why import why as find
-    from icalib.reports.why import print_why, write_why
+    from icalib.reports.why import print_mistakes, print_why, write_why
 
     pull(run)
+    if pool is None:
+        wrong = mistakes(run)
+        print_mistakes(wrong)
+        if as_json:
+            typer.echo(json.dumps([asdict(one) for one in wrong]))
+        return
     found = find(run, pool)
     print_why(found)
     page = write_why(found, out or run / "why.html", run.name)

@@ -86,7 +86,7 @@ class Why:
         """Return everything as one JSON-able object; null where there is no Δ."""
         readings = [asdict(reading) for reading in self.readings]
         for one in (one for read in readings for one in read["candidates"]):
-            one["gain"] = None if math.isnan(one["gain"]) else one["gain"]
+            one["gain"] = _or_none(one["gain"])
         pool = self.pool.model_dump(mode="json")
         return {"pool": pool, "split": self.split, "readings": readings, "note": self.note}
 
@@ -110,6 +110,44 @@ def why(folder: Path, pool_id: str) -> Why:
     return Why(pool, split, readings, "" if readings else _absence(settings, split, row))
 
 
+@dataclass(frozen=True)
+class Mistake:
+    """A pool whose best candidate is wrong: pseudo-labelled right in a round, or ranked first at test.
+
+    `gain` is None where only one view was read.
+    """
+
+    pool_id: str
+    place: str
+    prob: float
+    information: float
+    gain: float | None
+
+
+def mistakes(folder: Path, number: int = 10) -> list[Mistake]:
+    """Return the most confident wrong pseudo labels of each round, and the most confident wrong test answers."""
+    run = RunFolder.open(folder)
+    tables = {
+        f"round {path.parent.name}": read_parquet(path).filter((pc.field("label") == 1) & (pc.field("gold") == 0))
+        for path in sorted(run.path.glob("rounds/*/pseudo_labels.parquet"))
+    }
+    predicted = run.predictions("test")
+    best = predicted.sort_by([("logit", "descending")]).group_by("pool_id", use_threads=False).aggregate(
+        [("label", "first"), ("prob", "first"), ("mutual_information", "first"), ("gain", "first")]
+    )  # fmt: skip
+    wrong = best.filter(pc.field("label_first") == 0)
+    tables["test"] = wrong.rename_columns([name.removesuffix("_first") for name in wrong.column_names])
+    return [
+        Mistake(row["pool_id"], place, row["prob"], row["mutual_information"], _or_none(row["gain"]))
+        for place, table in tables.items()
+        for row in table.sort_by([("prob", "descending")]).slice(0, number).to_pylist()
+    ]
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
 def _find(data: Path, pool_id: str) -> tuple[Split, int, Pool] | None:
     for split in reversed(SPLITS):
         ids = [one for batch in iter_pools(data, split, ["pool_id"]) for one in batch["pool_id"].to_pylist()]
@@ -126,6 +164,18 @@ def _absence(settings: RunConfig, split: Split, row: int) -> str:
     if split == "train" and row in settings.selection.rows(split, "labelled", order):
         return "this pool is labelled: its gold label is trained on"
     return "no round of this run drew this pool" if split == "train" else "this pool has no scores"
+
+
+def _thresholds(configured: PseudoLabelRule, rule: PseudoLabelRule) -> str:
+    """Return the thresholds that the pool was compared with, and what the settings say that they are."""
+    texts: list[str] = []
+    for name, short in _SHORT.items():
+        given, value = getattr(configured, name), getattr(rule, name)
+        scale = "quantile" if name in ("gain_threshold", "confidence_threshold") else configured.scale
+        is_derived = configured.scale != "absolute" and value != given
+        texts.append(f"{short} {value:.3g}" + (f" ({scale} {given:g})" if is_derived else ""))
+    of_pool = "p̄: softmax over the pool" if rule.over_pool else "p̄: of each pair by itself"
+    return f"{of_pool}. Confident: one p̄ > λ⁺; calibrated: one p̄ > λ̃⁺ and one g > λʰ. {', '.join(texts)}"
 
 
 class _Trail:
@@ -146,9 +196,8 @@ class _Trail:
                 for index, shard in self._shards(path):
                     chosen = choose_pools(*shard, rule)
                     labels = assign(chosen, rule)
-                    thresholds = ", ".join(f"{_SHORT[name]} {value:.3g}" for name, value in summary.thresholds.items())
                     title = f"round {summary.round}, by {'the teacher' if summary.round == 1 else 'the student before'}"
-                    yield self._reading(title, path, index, (chosen, labels), shard[1], thresholds)
+                    yield self._reading(title, path, index, (chosen, labels), shard[1], _thresholds(configured, rule))
 
     def final(self) -> Iterator[Reading]:
         """Yield what each member of the final model read."""

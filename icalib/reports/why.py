@@ -16,9 +16,7 @@ from icalib.reports.console import people_console, text_table
 from icalib.reports.page import write_page
 
 if TYPE_CHECKING:
-    from icalib.pipeline.why import CandidateReading, Reading, Why
-
-_LABELS = {1: "right", 0: "wrong", None: MISSING}
+    from icalib.pipeline.why import CandidateReading, Mistake, Reading, Why
 
 
 def print_why(found: Why, console: Console | None = None) -> None:
@@ -38,6 +36,23 @@ def print_why(found: Why, console: Console | None = None) -> None:
         headings = (Column("candidate", overflow="ellipsis", no_wrap=True, max_width=60), *columns(reading))
         rows = [(f"{_mark(one)} {one.text}", *cells(reading, one)) for one in reading.candidates]
         console.print(text_table(headings, rows, title=_title(reading), caption=reading.thresholds))
+
+
+def print_mistakes(found: Sequence[Mistake], console: Console | None = None) -> None:
+    """Print pools that were answered wrongly, the most confident first in each place."""
+    console = console or people_console()
+    headings = ("where", "pool", "p̄", "g", "Δ")
+    rows = [
+        (
+            one.place,
+            one.pool_id,
+            format_value(one.prob),
+            format_value(one.information) if one.information else MISSING,
+            MISSING if one.gain is None else format_difference(one.gain),
+        )
+        for one in found
+    ]
+    console.print(text_table(headings, rows, title="Wrong, by falling confidence"))
 
 
 def write_why(found: Why, out: Path, title: str) -> Path:
@@ -76,7 +91,14 @@ def cells(reading: Reading, one: CandidateReading) -> list[str]:
     shown = [f"{value:+.2f}" for value in values] + [format_value(one.prob)]
     shown += [format_value(one.information)] if _is_uncertain(reading) else []
     shown += [format_difference(one.gain), one.view] if _has_gain(reading) else []
-    return shown + ([_LABELS[one.pseudo_label]] if reading.rule else [])
+    return shown + ([_pseudo_label(one)] if reading.rule else [])
+
+
+def _pseudo_label(one: CandidateReading) -> str:
+    if one.pseudo_label is None:
+        return MISSING
+    is_wrong = one.gold >= 0 and one.gold != one.pseudo_label
+    return f"{one.pseudo_label}" + (f", gold {one.gold}" if is_wrong else "")
 
 
 def _parts(reading: Reading) -> Sequence[str]:

@@ -16,7 +16,7 @@ from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.run import run
-from icalib.pipeline.why import Why, why
+from icalib.pipeline.why import Why, mistakes, why
 from icalib.reports.why import print_why, write_why
 
 
@@ -100,3 +100,19 @@ def test_unknown_pools_and_removed_stages_are_named(icast: RunFolder, tmp_path: 
         moved.write_json("stages.json", stages)
         with pytest.raises(RunFolderError, match="stage cache was removed"):
             why(moved.path, pool_ids(icast, "test")[0])
+
+
+def test_mistakes_are_wrong_and_the_most_confident_come_first(icast: RunFolder) -> None:
+    found = mistakes(icast.path, number=3)
+    for place in {one.place for one in found}:
+        probs = [one.prob for one in found if one.place == place]
+        assert probs == sorted(probs, reverse=True)
+        assert len(probs) <= 3
+    predicted = icast.predictions("test").to_pandas()
+    best = predicted.loc[predicted.groupby("pool_id")["logit"].idxmax()].set_index("pool_id")
+    wrong = [one for one in found if one.place == "test"]
+    assert wrong
+    assert all(best.loc[one.pool_id, "label"] == 0 for one in wrong)
+    labels = {row["pool_id"] for row in read_parquet(icast.path / "rounds" / "1" / "pseudo_labels.parquet").to_pylist()
+              if row["label"] == 1 and row["gold"] == 0}  # fmt: skip
+    assert {one.pool_id for one in found if one.place == "round 1"} <= labels
