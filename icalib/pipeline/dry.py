@@ -23,10 +23,11 @@ from icalib.core.stage_cache import Stage, StageName, cached_stage
 from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.data.selection import Part
+from icalib.parts.fit import FitJob
 from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import SimilarityJob
-from icalib.parts.sum import PARTS_FILE, FitJob, PartWeight, SumOfParts
+from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, stages_of

@@ -10,12 +10,13 @@ from icalib.core.events import Message
 from icalib.core.files import read_json
 from icalib.core.job import Artifact
 from icalib.core.stage_cache import StageName
+from icalib.parts.fit import FitJob, OffsetJob
 from icalib.parts.folds import Fold
 from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
 from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
-from icalib.parts.sum import PARTS_FILE, FitJob, OffsetJob, SumOfParts
+from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint, scores_name
 from icalib.scoring.gain import AUTHORS_CHOICE
 from icalib.training.answers import TrainJob

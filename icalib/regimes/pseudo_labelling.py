@@ -17,9 +17,8 @@ from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.data.encoding import TokenPool, TokenStore
 from icalib.data.selection import Selection
-from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table
+from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table, resolve_rule
 from icalib.regimes.round_tally import RoundTally
-from icalib.regimes.thresholds import resolve_rule
 from icalib.scoring.gain import Shard
 from icalib.scoring.scores import Shards, intent_shard
 from icalib.training.examples import gold_labels

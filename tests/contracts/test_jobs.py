@@ -25,12 +25,13 @@ from icalib.generation.job import GenerateJob, TokenizeTextsJob
 from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.parts.fit import FitJob, OffsetJob
 from icalib.parts.folds import Fold
 from icalib.parts.intent import Intent, IntentJob
 from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import Similarity, SimilarityJob
-from icalib.parts.sum import FitJob, OffsetJob, SumJob
+from icalib.parts.sum import SumJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob

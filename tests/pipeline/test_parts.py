@@ -16,9 +16,10 @@ from icalib.core.run_folder import RUN_VERSION, RunFolder
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.methods.catalogue import presets
+from icalib.parts.fit import fit_sum
 from icalib.parts.job import ORDER
 from icalib.parts.loaded import LoadedMembers
-from icalib.parts.sum import SumOfParts, fit_sum
+from icalib.parts.sum import SumOfParts
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.inference import FinishedRun

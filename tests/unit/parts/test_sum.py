@@ -9,7 +9,8 @@ from scipy.special import expit
 
 from icalib.core.errors import RunFolderError
 from icalib.core.files import write_json
-from icalib.parts.sum import PARTS_FILE, SumOfParts, fit_sum, read_member
+from icalib.parts.fit import fit_sum
+from icalib.parts.sum import PARTS_FILE, SumOfParts, read_member
 from icalib.scoring.column import Column, added, joined
 
 

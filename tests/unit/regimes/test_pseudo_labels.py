@@ -15,9 +15,15 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA, RoundSummary
-from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels, assign, choose_pools, pseudo_label_table
+from icalib.regimes.pseudo_labels import (
+    PseudoLabelRule,
+    PseudoLabels,
+    assign,
+    choose_pools,
+    pseudo_label_table,
+    resolve_rule,
+)
 from icalib.regimes.round_tally import RoundTally
-from icalib.regimes.thresholds import resolve_rule
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, GainRule, choose_views, resolve_gain_rule
 
 PUBLISHED = PseudoLabelRule()

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from unit.regimes.made_scores import intent_table, score_table
 
 from icalib.regimes.pseudo_labelling import preview
-from icalib.regimes.pseudo_labels import PseudoLabelRule, assign
+from icalib.regimes.pseudo_labels import SELECT_NONE, PseudoLabelRule, assign, negative_at, positive_at, resolve_rule
 from icalib.regimes.round_tally import RoundTally
-from icalib.regimes.thresholds import SELECT_NONE, negative_at, positive_at, resolve_rule
 from icalib.scoring.gain import choose_views
 
 PROBS = st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])  # few values, so that there are ties

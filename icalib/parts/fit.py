@@ -1,0 +1,198 @@
+"""Fitting the weights of a sum of parts on validation, and its logits for parts that correct earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from pydantic import SerializeAsAny
+from scipy.special import expit, logit
+from torch import Tensor
+from typing_extensions import override
+
+from icalib.calibration.calibrator import smoothed_targets
+from icalib.core.events import Emit
+from icalib.core.files import write_json
+from icalib.core.job import Artifact, LocalJob
+from icalib.core.parquet import read_parquet
+from icalib.data.schema import UNKNOWN_LABEL
+from icalib.inference.moments import mean_field
+from icalib.metrics.calibration import nll
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import mean_defined, recall_at_k
+from icalib.parts.job import ORDER, PartName
+from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts, column_files, pairs_of
+from icalib.scoring.column import Column, Floats, View, in_view, joined, pool_sizes, read_columns
+from icalib.scoring.offsets import Offsets
+from icalib.scoring.scores import intents_path
+from icalib.uncertainty.estimator import AbstractEstimator
+
+_TINY = 1e-15
+_LEAST = 1e-3  # weight, in logits per standard deviation, of a part that is the only one: it ranks, however badly
+_MIN_GAIN = 1.0  # nats of all validation pairs together that a part must be worth (Akaike 1974: one parameter)
+
+
+class FitJob(LocalJob):
+    """Fits the weights of the parts on validation."""
+
+    columns: dict[PartName, Artifact]
+    """Validation columns of each part."""
+    estimator: SerializeAsAny[AbstractEstimator.Config]
+    """The one that predicts."""
+    view: View
+
+    @override
+    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
+        names = [name for name in ORDER if name in self.columns]
+        pairs, columns = _read({name: self.columns[name].path for name in names}, self.view)
+        known = pairs["label"].to_numpy() != UNKNOWN_LABEL
+        fitted = fit_sum({name: columns[name].take(known) for name in names}, pairs.filter(pa.array(known)))
+        write_json(folder / PARTS_FILE, fitted.model_dump(mode="json"))
+
+
+def _read(folders: Mapping[PartName, Path], view: View) -> tuple[pa.Table, dict[PartName, Column]]:
+    """Return the pairs of some shards, and each part's column of them in a view."""
+    found: dict[PartName, list[Column]] = {name: [] for name in folders}
+    pairs: list[pa.Table] = []
+    for shards in zip(*map(column_files, folders.values()), strict=True):
+        tables = [read_parquet(path) for path in shards]
+        pairs.append(pairs_of(tables[0]))
+        for name, table in zip(folders, tables, strict=True):
+            found[name].append(in_view(read_columns(table), view, pairs[-1].num_rows))
+    return pa.concat_tables(pairs), {name: joined(columns) for name, columns in found.items()}
+
+
+def fit_sum(columns: Mapping[PartName, Column], pairs: pa.Table) -> SumOfParts:
+    """Fit w ≥ 0 and b to pairs with known labels by the likelihood of the mean probabilities that the sum predicts.
+
+    A part without which the fit is as good (by less than one nat, over all pairs) gets w = 0, the least useful first.
+    """
+    label_N = pairs["label"].to_numpy().astype(np.int64)
+    kept = list(columns)
+    fits = {tuple(kept): _fit([columns[name] for name in kept], label_N)}
+    while len(kept) > 1:
+        for name in kept:
+            rest = [other for other in kept if other != name]
+            fits.setdefault(tuple(rest), _fit([columns[other] for other in rest], label_N))
+        least = min(kept, key=lambda name: fits[tuple(other for other in kept if other != name)].loss)
+        rest = [other for other in kept if other != least]
+        if fits[tuple(rest)].loss - fits[tuple(kept)].loss >= _MIN_GAIN:
+            break
+        kept = rest
+    best = fits[tuple(kept)]
+    alone = {name: fits.get((name,)) or _fit([column], label_N) for name, column in columns.items()}
+    weights = dict(zip(kept, best.weights, strict=True))
+    return SumOfParts(
+        parts=tuple(
+            PartWeight(
+                name=name,
+                weight=weights.get(name, 0.0),
+                recall=_recall(pairs, columns[name].mean_SN.mean(0)),
+                nll=nll(alone[name].prob_N, label_N),
+            )
+            for name in columns
+        ),
+        offset=best.offset,
+        recall=_recall(pairs, best.ranking),
+        nll=nll(best.prob_N, label_N),
+    )
+
+
+def _recall(pairs: pa.Table, logit_N: Floats) -> float:
+    names = {"pool_id": pairs["pool_id"], "candidate": pairs["candidate"], "label": pairs["label"]}
+    scores = PoolScores.from_predictions(pa.table({**names, "logit": logit_N, "prob": expit(logit_N)}))
+    return mean_defined(recall_at_k(scores, 1))
+
+
+class _Fit(NamedTuple):
+    """Weights and offset of some columns, the mean probabilities [N] that they give, and their summed NLL."""
+
+    weights: Floats
+    offset: float
+    prob_N: Floats
+    loss: float
+
+    @property
+    def ranking(self) -> Floats:
+        """The logit of the mean probability [N], by which pairs are ranked."""
+        return logit(self.prob_N)
+
+
+def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
+    """Minimise the NLL of the mean over components of E σ(f), f Gaussian (mean field), with Platt's smoothed targets.
+
+    Each part is scaled by its spread, so that one start and one tolerance suit all of them.
+    """
+    from scipy.optimize import minimize  # slow to import, and predictions don't fit
+
+    target_N = torch.from_numpy(smoothed_targets(label_N))
+    scales = np.array([float(column.mean_SN.std()) or 1.0 for column in columns])
+    centres = np.array([float(column.mean_SN.mean()) for column in columns])
+    means = [torch.from_numpy((c.mean_SN - m) / s) for c, m, s in zip(columns, centres, scales, strict=True)]
+    variances = [torch.from_numpy(column.var_SN / s**2) for column, s in zip(columns, scales, strict=True)]
+
+    def prob_of(parameters: Tensor) -> Tensor:
+        weights = parameters[:-1]
+        mean_SN = parameters[-1] + sum(w * mean for w, mean in zip(weights, means, strict=True))
+        var_SN = sum(w * w * var for w, var in zip(weights, variances, strict=True))
+        return mean_field(*torch.broadcast_tensors(mean_SN, var_SN)).mean(0).clamp(_TINY, 1 - _TINY)
+
+    def loss_and_gradient(values: Floats) -> tuple[float, Floats]:
+        parameters = torch.from_numpy(values).requires_grad_()
+        loss = torch.nn.functional.binary_cross_entropy(prob_of(parameters), target_N)
+        loss.backward()
+        assert parameters.grad is not None
+        return float(loss.detach()), parameters.grad.numpy()
+
+    start = np.array([1.0 / len(columns)] * len(columns) + [float(logit(float(target_N.mean())))])
+    least = _LEAST if len(columns) == 1 else 0.0
+    bounds = [(least, None)] * len(columns) + [(None, None)]
+    best = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-12})
+    weights = best.x[:-1] / scales
+    prob_N = prob_of(torch.from_numpy(best.x)).numpy()
+    return _Fit(weights, float(best.x[-1] - weights @ centres), prob_N, float(len(label_N) * nll(prob_N, label_N)))
+
+
+class OffsetJob(LocalJob):
+    """Writes the logits of some parts, added by their weights, for those that learn to correct them.
+
+    Training pools are those that the parts were not trained on: each fold of the labelled ones, and unlabelled ones.
+    """
+
+    fit: Artifact
+    """parts.json of these parts."""
+    train: dict[PartName, tuple[Artifact, ...]]
+    """Columns of training pools."""
+    validation: dict[PartName, tuple[Artifact, ...]]
+
+    @override
+    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
+        fitted = SumOfParts.load(self.fit.path)
+        for name, columns in (("train", self.train), ("validation", self.validation)):
+            _offsets(fitted, columns).save(folder / f"{name}.parquet")
+
+
+def _offsets(fitted: SumOfParts, columns: Mapping[PartName, Sequence[Artifact]]) -> Offsets:
+    views: tuple[View, View] = ("plain", "intent")
+    logits: dict[View, dict[int, Floats]] = {view: {} for view in views}
+    intents: dict[int, list[list[int]]] = {}
+    for name, folders in columns.items():
+        weight = fitted.weight(name)
+        for path in (path for folder in folders for path in column_files(folder.path)):
+            table = read_parquet(path)
+            pairs, found = pairs_of(table), read_columns(table)
+            sizes = pool_sizes(pairs["row"])
+            rows = pairs["row"].to_numpy()[np.cumsum([0, *sizes[:-1]])].tolist()
+            for view in views:
+                mean_N = weight * in_view(found, view, pairs.num_rows).mean_SN.mean(0)
+                for row, mean_C in zip(rows, np.split(mean_N, np.cumsum(sizes)[:-1]), strict=True):
+                    logits[view][row] = logits[view].get(row, fitted.offset) + mean_C
+            if intents_path(path).is_file():
+                known = read_parquet(intents_path(path))
+                intents.update(zip(known["row"].to_pylist(), known["intents"].to_pylist(), strict=True))
+    return Offsets(logits, intents if intents.keys() >= logits["plain"].keys() else None)
