@@ -119,6 +119,17 @@ class PriorShift(AbstractCalibrator):
         """γ of the focal loss that the model was trained with, 0 for another loss. None is the γ of the method's
         `loss`, and 0 outside of a method."""
 
+        def for_loss(self, gamma: float | None) -> PriorShift.Config:
+            """Return the settings for a loss of γ; a ValueError if it has none (None), or not that of the settings."""
+            if gamma is None or self.gamma not in (None, gamma):
+                found = "flsd-53, which has no inverse" if gamma is None else f"{gamma:g} (0 without a focal loss)"
+                raise ValueError(
+                    f"found a loss of γ = {found}, expected {'a number' if self.gamma is None else f'{self.gamma:g}'}, "
+                    "which prior-shift inverts. Set `calibration.gamma` to null, and a `loss.gamma` of flsd-53 to a "
+                    "number, or use platt or temperature"
+                )
+            return self.model_copy(update={"gamma": gamma})
+
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap | FocalInverseMap:
         train_prior = given.train_prior

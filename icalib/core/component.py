@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
+from icalib.core.combination import Combinable
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.imports import binds_class, import_object, is_import_path
 from icalib.core.storage import local_path, location
@@ -51,7 +52,7 @@ Stored = Annotated[
 ]  # A path in settings that may be in an object store; JSON has its location, which is valid on every machine
 
 
-class ComponentConfig(Settings):
+class ComponentConfig(Settings, Combinable):
     """Settings of a component; `build` makes the component."""
 
     owner: ClassVar[type[Component]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from pydantic import Field
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, max_pool3d, scaled_dot_product_attention
 from typing_extensions import override
 
+from icalib.core.combination import OWN_WORD_VECTORS, Capabilities
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, load_config
 from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded
@@ -37,9 +38,6 @@ class IART(AbstractEncoder):
     class Config(AbstractEncoder.Config):
         """Settings of IART; the defaults are the paper's except for the words of a turn (180 for Ubuntu)."""
 
-        has_backbone: ClassVar[bool] = False
-        has_dropout: ClassVar[bool] = False
-
         budget: Budget = Budget(max_context_tokens=1205, max_candidate_tokens=200)
         """Tokens of context, including separators, and of candidate that the encoder sees."""
         turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -59,6 +57,10 @@ class IART(AbstractEncoder):
         """Logit of a turn from the intents of turn and candidate: I_uᵀMI_r, wᵀ[I_u; I_r], or wᵀvec(I_uI_rᵀ)."""
         intent_filters: int = Field(default=100, ge=1)
         """Filters of each of the intent classifier's three widths."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return {OWN_WORD_VECTORS}
 
         def untrained_classifier(self, vocabulary: int, num_intents: int) -> TextCNN:
             """Return the intent classifier with random weights."""

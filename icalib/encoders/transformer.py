@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
+from icalib.core.combination import BACKBONE, DROPOUT, POOL_PROBS, Capabilities
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import SettingError
 from icalib.core.job import ByContent
@@ -72,10 +73,6 @@ class AbstractEncoder(Component, nn.Module):
     class Config(ComponentConfig):
         """Base of encoders' settings."""
 
-        has_backbone: ClassVar[bool] = True
-        """Whether it contains a pre-trained transformer, which can be post-trained and predicts intents."""
-        has_dropout: ClassVar[bool] = True
-        """Whether it has dropout that MC dropout can use."""
         whole_pools: ClassVar[bool] = False
         """Whether one input contains all candidates of a pool."""
 
@@ -85,6 +82,19 @@ class AbstractEncoder(Component, nn.Module):
         """Tokens of context and candidate that the encoder sees."""
         turn_separators: bool = False
         """Write a separator between the utterances of a context."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return {BACKBONE, DROPOUT}
+
+        @override
+        def requires(self) -> Capabilities:
+            return {POOL_PROBS} if self.whole_pools else frozenset()
+
+        @property
+        def has_backbone(self) -> bool:
+            """Whether it contains a pre-trained transformer, which can be post-trained and predicts intents."""
+            return BACKBONE in self.provides()
 
         def for_post_training(self) -> AbstractEncoder.Config:
             """Return the settings of the encoder to post-train, which all methods share."""

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
+from icalib.core.combination import PAIR_LOGITS, PAIR_PROBS, POSTERIOR, Capabilities
 from icalib.core.component import Component, ComponentConfig, Settings
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]  # loss of each pair from its logit and label: [B], [B] → [B]
@@ -34,11 +35,16 @@ class AbstractHead(Component, nn.Module):
     class Config(ComponentConfig):
         """Base of heads' settings."""
 
-        own_objective: ClassVar[bool] = False
-        """Whether the head defines its training objective, so that no loss can be combined with it."""
-
         joint_objective: ClassVar[bool] = False
-        """Whether that objective is one of all pairs of a batch, `joint_loss`, rather than a sum over pairs."""
+        """Whether its objective is one of all pairs of a batch, `joint_loss`, rather than a sum over pairs."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return {PAIR_LOGITS, POSTERIOR} if self.has_posterior else {PAIR_LOGITS}
+
+        @override
+        def requires(self) -> Capabilities:
+            return {PAIR_PROBS} if self.has_posterior else frozenset()
 
         @property
         def has_posterior(self) -> bool:

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
+from icalib.core.combination import OWN_OBJECTIVE, POSTERIOR, Capabilities
 from icalib.core.errors import PosteriorError
 from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, PosteriorTask, Support
 from icalib.inference import gibbs
@@ -37,7 +38,6 @@ class PolyaGammaHead(PosteriorHead):
     class Config(PosteriorHead.Config):
         """Settings of a Pólya–Gamma head; defaults are those of PG-DRR where the paper states them."""
 
-        own_objective: ClassVar[bool] = True
         joint_objective: ClassVar[bool] = True
 
         kernel: KernelName = "rbf"
@@ -61,6 +61,10 @@ class PolyaGammaHead(PosteriorHead):
         are always drawn exactly."""
         support: Support = Support()
         """The pairs that the posterior is computed from. Prediction time grows with the square of their number."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return {OWN_OBJECTIVE, POSTERIOR}
 
         @property
         @override

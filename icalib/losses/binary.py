@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
+from icalib.core.combination import PAIR_LOGITS, PAIR_PROBS, POOL_PROBS, Capabilities
 from icalib.core.component import Component, ComponentConfig
 
 Link = Literal["sigmoid", "softmax"]
@@ -23,6 +24,14 @@ class AbstractLoss(Component):
 
         link: ClassVar[Link] = "sigmoid"
         """Which probabilities the logits of a model trained with it stand for."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return {PAIR_PROBS if self.link == "sigmoid" else POOL_PROBS}
+
+        @override
+        def requires(self) -> Capabilities:
+            return {PAIR_LOGITS}
 
     balanced: bool = False  # whether every batch must have the same fraction of right pairs as the training set
 

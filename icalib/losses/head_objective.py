@@ -7,6 +7,7 @@ from typing import final
 from torch import Tensor
 from typing_extensions import override
 
+from icalib.core.combination import OWN_OBJECTIVE, Capabilities
 from icalib.core.errors import SettingError
 from icalib.losses.binary import AbstractLoss
 
@@ -21,6 +22,10 @@ class HeadObjective(AbstractLoss):
         balanced: bool = True
         """Give every batch the same fraction of right pairs as the training set: to a Gaussian process the batch is the
         data set, and without right pairs it learns little. False shuffles pairs without that constraint."""
+
+        @override
+        def requires(self) -> Capabilities:
+            return {OWN_OBJECTIVE}
 
     def __init__(self, config: Config) -> None:
         self.balanced = config.balanced

@@ -11,6 +11,7 @@ from torch.nn.functional import log_softmax
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
+from icalib.core.combination import WHOLE_POOLS, Capabilities
 from icalib.losses.binary import AbstractLoss, Link
 
 
@@ -21,6 +22,10 @@ class AbstractPoolLoss(AbstractLoss):
         """Base of settings of losses over pools."""
 
         link: ClassVar[Link] = "softmax"
+
+        @override
+        def requires(self) -> Capabilities:
+            return super().requires() | {WHOLE_POOLS}
 
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:

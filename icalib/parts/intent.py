@@ -26,7 +26,6 @@ from pydantic import Field, model_validator
 from safetensors.numpy import load_file, save_file
 from typing_extensions import override
 
-from icalib.core.component import Settings
 from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, ShardedJob
 from icalib.data.encoding import Budget, TokenPool, TokenStore
@@ -50,6 +49,7 @@ from icalib.parts.intent_model import (
     stacked,
     vectors_of,
 )
+from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns, column_table
 from icalib.scoring.gain import IntentChoice
 from icalib.scoring.offsets import Offsets
@@ -70,7 +70,7 @@ _RARE = 1e-3  # the least frequency of an intent in the ratio
 _MAX_VALIDATED = 500  # pools
 
 
-class Intent(Settings):
+class Intent(EarlierPart):
     """Settings of the intent part."""
 
     training: EpochsRequired | None = TrainingSettings(

@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from typing_extensions import override
 
-from icalib.core.component import Settings
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
@@ -29,6 +28,7 @@ from icalib.models.dual_encoder import DualEncoder, crossed_cosines, load_dual_e
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
+from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.job import Training, TrainingJob
@@ -42,7 +42,7 @@ _TASK = "bi_encoder"
 _METRICS = ("MAP", "R@1")
 
 
-class Similarity(Settings):
+class Similarity(EarlierPart):
     """Settings of the bi-encoder's training on labelled (and pseudo-labelled) pools.
 
     Each context's right candidate competes with the wrong candidates of its pool and with all candidates of the

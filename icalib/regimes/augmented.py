@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import final
 
 from pydantic import SerializeAsAny
 from typing_extensions import override
 
+from icalib.core.combination import PAIR_LOGITS, POOL_TEXTS, Capabilities
 from icalib.core.stage_cache import StageName
 from icalib.generation.generator import AbstractGenerator
 from icalib.generation.retrieval import Retrieval
@@ -23,14 +24,20 @@ class Augmented(AbstractRegime):
     class Config(AbstractRegime.Config):
         """Settings of augmented training."""
 
-        compares_logits: ClassVar[bool] = True
-
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of the ranker."""
         generator: SerializeAsAny[AbstractGenerator.Config] = Retrieval.Config()
         """Generator of texts: retrieval, or a language model by its hub name (facebook/bart-base) or path."""
         contrast: SerializeAsAny[AbstractContrast.Config] = GreyHinge.Config()
         """Which texts are generated, and their loss term: grey-hinge (GRAY) or pseudo-positives (BIG)."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return super().provides() - {POOL_TEXTS}
+
+        @override
+        def requires(self) -> Capabilities:
+            return super().requires() | {PAIR_LOGITS}
 
         @override
         def trainings(self) -> Sequence[TrainingSettings]:

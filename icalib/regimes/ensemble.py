@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from pydantic import Field
 from typing_extensions import override
 
+from icalib.core.combination import UNCERTAINTY, WHOLE_POOLS, Capabilities
 from icalib.core.stage_cache import StageName
 from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, Outcome, Stages
 from icalib.training.settings import TrainingSettings
@@ -21,8 +22,6 @@ class Ensemble(AbstractRegime):
     class Config(AbstractRegime.Config):
         """Settings of an ensemble."""
 
-        learns_whole_pools: ClassVar[bool] = True
-
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule of every member."""
         members: Literal["independent", "plain_and_estimated"] = "independent"
@@ -31,10 +30,13 @@ class Ensemble(AbstractRegime):
         num_members: int = Field(default=5, ge=1)
         """M, the number of independent members."""
 
-        @property
         @override
-        def reads_twice(self) -> bool:
-            return self.members == "plain_and_estimated"
+        def provides(self) -> Capabilities:
+            return super().provides() | {WHOLE_POOLS}
+
+        @override
+        def requires(self) -> Capabilities:
+            return super().requires() | ({UNCERTAINTY} if self.members == "plain_and_estimated" else frozenset())
 
         @override
         def trainings(self) -> Sequence[TrainingSettings]:

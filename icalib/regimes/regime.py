@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from typing_extensions import override
+
+from icalib.core.combination import BACKBONE, EPOCHS, PAIR_PROBS, POOL_TEXTS, TRAINING, UNCERTAINTY, Capabilities
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.job import Artifact, Job
 from icalib.core.stage_cache import Stage, StageName
@@ -184,21 +187,21 @@ class AbstractRegime(Component):
         trains: ClassVar[bool] = True
         """Whether the regime trains models, which can be loaded. Others have logits on an arbitrary scale."""
 
-        learns_whole_pools: ClassVar[bool] = False
-        """Whether losses over whole pools are supported."""
+        @override
+        def provides(self) -> Capabilities:
+            if not self.trains:
+                return frozenset()
+            has_epochs = all(training.epochs for training in self.trainings())
+            return {TRAINING, POOL_TEXTS, EPOCHS} if has_epochs else {TRAINING, POOL_TEXTS}
 
-        compares_logits: ClassVar[bool] = False
-        """Whether training compares logits of pairs, which a head with its own objective doesn't provide."""
+        @override
+        def requires(self) -> Capabilities:
+            return {BACKBONE, PAIR_PROBS, UNCERTAINTY} if self.needs_intents() else frozenset()
 
         @property
         def can_be_loaded(self) -> bool:
             """Whether a finished run has models that score any pool by itself."""
             return self.trains
-
-        @property
-        def reads_twice(self) -> bool:
-            """Whether the same model is two members, deterministic and with the method's estimator."""
-            return False
 
         def needs_intents(self) -> bool:
             """Return whether the data must have intent labels."""

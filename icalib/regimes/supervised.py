@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import final
 
 from typing_extensions import override
 
+from icalib.core.combination import WHOLE_POOLS, Capabilities
 from icalib.core.stage_cache import StageName
 from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, Outcome, Stages
 from icalib.scoring.gain import GainRule
@@ -20,14 +21,16 @@ class Supervised(AbstractRegime):
     class Config(AbstractRegime.Config):
         """Settings of supervised training."""
 
-        learns_whole_pools: ClassVar[bool] = True
-
         training: TrainingSettings = TrainingSettings()
         """Optimiser and schedule."""
         with_intents: bool = False
         """Also train on the intent view and on the intents, and choose the view at test by `rule`."""
         rule: GainRule = GainRule()
         """Rule that chooses the view at test; only used with intents."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return super().provides() | {WHOLE_POOLS}
 
         def view_rule(self) -> GainRule | None:
             """Return the gain rule, or None without intents."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, final
 
@@ -10,11 +11,17 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from icalib.core.combination import CROSS_ENCODER, DROPOUT, PAIR_PROBS, POSTERIOR, UNCERTAINTY, Capabilities
 from icalib.core.component import Component, ComponentConfig
 from icalib.heads.head import LogitPosterior
 from icalib.inference.moments import MEAN_FIELD_FACTOR, Moments, mean_field, mixture_moments, pass_moments
 
 Needs = Literal["nothing", "dropout", "posterior"]
+_REQUIRED: Mapping[Needs, Capabilities] = {
+    "nothing": frozenset(),
+    "dropout": {DROPOUT, PAIR_PROBS},
+    "posterior": {POSTERIOR, CROSS_ENCODER, PAIR_PROBS},
+}
 
 
 class PairModel(Protocol):
@@ -37,6 +44,14 @@ class AbstractEstimator(Component):
 
         needs: ClassVar[Needs]
         """What the model must provide."""
+
+        @override
+        def provides(self) -> Capabilities:
+            return frozenset() if self.needs == "nothing" else {UNCERTAINTY}
+
+        @override
+        def requires(self) -> Capabilities:
+            return _REQUIRED[self.needs]
 
     def __init__(self, config: Any) -> None:
         self.config = config

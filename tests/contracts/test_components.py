@@ -10,6 +10,7 @@ from helpers.discovery import bases, default_config, discovered
 
 from icalib.core.component import Component, component_class, described, short_name, validated
 from icalib.core.errors import SettingError
+from icalib.methods.composition import Method
 
 KINDS = [pytest.param(base, owner, id=owner.__name__) for base in bases() for owner in discovered(base)]
 every_component = pytest.mark.parametrize(("base", "owner"), KINDS)
@@ -43,3 +44,9 @@ def test_it_and_its_settings_have_help(base: type[Component], owner: type[Compon
 def test_an_unknown_setting_is_refused(base: type[Component], owner: type[Component]) -> None:
     with pytest.raises(SettingError, match="surprise"):
         default_config(owner, surprise=1)
+
+
+@every_component
+def test_it_provides_and_requires_what_settings_of_a_method_have(base: type[Component], owner: type[Component]) -> None:
+    config = default_config(owner)
+    assert {capability.setting for capability in config.provides() | config.requires()} <= Method.model_fields.keys()

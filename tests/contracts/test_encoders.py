@@ -11,6 +11,7 @@ from helpers.discovery import default_config, discovered
 from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
 
+from icalib.core.combination import DROPOUT
 from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
@@ -53,7 +54,7 @@ def test_every_candidate_is_scored_whatever_is_beside_it(ranker: Ranker, store: 
 
 def test_dropout_is_on_in_stochastic_passes_where_it_has_any(ranker: Ranker, store: TokenStore) -> None:
     variances = scores(ranker, store, [0, 1], MCDropout.Config(num_passes=4).build())["logit_var"]
-    assert (max(variances) > 1e-9) == ranker.config.encoder.has_dropout
+    assert (max(variances) > 1e-9) == (DROPOUT in ranker.config.encoder.provides())
 
 
 def test_training_has_a_gradient_for_every_parameter_that_learns(ranker: Ranker, store: TokenStore) -> None:

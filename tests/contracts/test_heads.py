@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.discovery import default_config, discovered
 
+from icalib.core.combination import OWN_OBJECTIVE
 from icalib.heads.head import AbstractHead, PairLoss, PosteriorHead
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
@@ -24,7 +25,7 @@ def head(request: pytest.FixtureRequest) -> AbstractHead:
 
 
 def loss_for(head: AbstractHead) -> PairLoss:
-    own: bool = head.Config.own_objective  # type: ignore[attr-defined]
+    own = OWN_OBJECTIVE in default_config(type(head)).provides()
     return (HeadObjective if own else BinaryCrossEntropy).Config().build()
 
 

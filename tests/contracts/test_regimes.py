@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from helpers.discovery import default_config, discovered
 
+from icalib.core.combination import PAIR_PROBS, POOL_TEXTS
 from icalib.methods.composition import Method
 from icalib.regimes.regime import AbstractRegime
 from icalib.scoring.gain import GainRule
@@ -20,7 +21,7 @@ def config(request: pytest.FixtureRequest) -> Any:
 
 def test_it_builds_from_its_settings_and_makes_a_method(config: Any) -> None:
     assert isinstance(config.build(), AbstractRegime)
-    alone = {"similarity": None, "intent": None} if config.compares_logits else {}
+    alone = {"similarity": None, "intent": None} if POOL_TEXTS not in config.provides() else {}
     method = Method(regime=config, uncertainty=MCDropout.Config(), **alone)
     prior = method.train_prior(10)
     assert (prior is not None) == config.trains
@@ -35,7 +36,7 @@ def test_it_says_how_long_it_trains_and_on_how_many_wrong_candidates(config: Any
 def test_a_view_is_chosen_only_where_intents_are_learnt(config: Any) -> None:
     rule = config.view_rule()
     assert isinstance(rule, GainRule) == config.needs_intents()
-    assert rule is None or not config.learns_whole_pools or config.with_intents
+    assert rule is None or PAIR_PROBS in config.requires()
 
 
 def test_its_check_takes_its_default_settings(config: Any) -> None:

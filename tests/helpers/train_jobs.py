@@ -8,6 +8,7 @@ from typing import Any
 from helpers.artifacts import known
 from helpers.tiny_models import ranker_config, token_store
 
+from icalib.core.combination import OWN_OBJECTIVE
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
@@ -51,7 +52,7 @@ def answer_job(tokens: Path, ranker: RankerConfig, **values: Any) -> TrainJob:
     """One epoch of a ranker over a fifth of `tokens`/train.arrow; any field may be given another value."""
     fields: dict[str, Any] = {
         "ranker": ranker,
-        "loss": (HeadObjective if ranker.head.own_objective else BinaryCrossEntropy).Config(),
+        "loss": (HeadObjective if OWN_OBJECTIVE in ranker.head.provides() else BinaryCrossEntropy).Config(),
         "training": TrainingSettings(batch_size=8, epochs=1, precision="fp32"),
         "selection": Selection(labelled_fraction=0.2),
         "train_tokens": known(tokens / "train.arrow"),

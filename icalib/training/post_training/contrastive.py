@@ -10,7 +10,9 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
+from icalib.core.combination import TRAINING, Capabilities
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Keys, Layout
 from icalib.encoders.transfer import to_device
@@ -56,6 +58,10 @@ class Contrastive(AbstractPostTraining):
         """Divides the cosines before the softmax."""
         context_turns: int = Field(default=4, ge=1)
         """Maximum number of utterances in a context, the last ones."""
+
+        @override
+        def requires(self) -> Capabilities:
+            return super().requires() - {TRAINING}  # the bi-encoder ranks by itself
 
     def __init__(self, config: Config, *, corpus: Corpus, layout: Layout) -> None:
         self.config, self._layout = config, layout

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
+from typing_extensions import override
 
+from icalib.core.combination import BACKBONE, TRAINING, Capabilities
 from icalib.core.component import Component, ComponentConfig
 from icalib.data.encoding import Encoded
 from icalib.training.settings import EpochsRequired, TrainingSettings
@@ -35,6 +37,10 @@ class AbstractPostTraining(Component):
         """Maximum number of windows per epoch, drawn again each epoch; None uses all."""
         seed: int = 0
         """Seed of post-training, separate from the run's: runs of all seeds use the same post-trained model."""
+
+        @override
+        def requires(self) -> Capabilities:
+            return {BACKBONE, TRAINING}
 
 
 class WindowTask(AbstractPostTraining):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import relu
 from unit.regimes.test_regimes import RecordingStages
 
-from icalib.core.component import validated, with_settings
+from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.core.stage_cache import Stage, StageName
@@ -247,9 +247,3 @@ def test_a_batchs_loss_is_the_sum_of_its_pairs_and_their_contrasts(
 def test_settings_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SettingError, match="margin ≤ wide_margin"):
         validated(GreyHinge.Config, {"margin": 0.5})
-    for changes, found in (
-        ({"head": "polya-gamma-head", "loss": "head-objective"}, "PolyaGammaHead has its own objective"),
-        ({"loss": "pool-cross-entropy"}, "PoolCrossEntropy needs whole pools"),
-    ):  # neither shows logits of single pairs
-        with pytest.raises(SettingError, match=found):
-            with_settings(load_method("gray"), changes)

@@ -12,13 +12,10 @@ from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
 from scipy.special import log_softmax, softmax
 
-from icalib.core.component import with_settings
-from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.graph import GraphEncoder
 from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
-from icalib.methods.catalogue import load_method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import ScoringContext
@@ -94,18 +91,3 @@ def test_a_loss_of_whole_pools_is_that_of_the_scored_probabilities(ranker: Ranke
     with torch.inference_mode():
         _, loss = curriculum(ranker, store, range(0)).losses(ranker, in_order, CPU)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "complaint"),
-    [
-        ("jm", {"uncertainty": "mc-dropout"}, "no uncertainty estimate"),
-        ("grn", {"head": "random-feature-head"}, "no uncertainty estimate"),
-        ("grn", {"regime.with_intents": True, "uncertainty": "mc-dropout"}, "trains on intents"),
-        ("jm", {"regime": "self-training", "regime.with_intents": False}, "trains on intents"),
-        ("jm", {"loss": "binary-cross-entropy"}, "JointEncoder reads whole pools"),
-    ],
-)
-def test_what_whole_pools_cannot_go_with_is_refused(name: str, changes: dict[str, object], complaint: str) -> None:
-    with pytest.raises(SettingError, match=complaint):
-        with_settings(load_method(name), changes)
