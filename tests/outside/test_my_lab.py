@@ -74,6 +74,11 @@ def test_a_calibrator_is_fitted_on_scores() -> None:
     assert fitted.apply(logits).mean() == pytest.approx(labels.mean())
 
 
+def test_what_it_requires_is_checked_like_what_ours_do() -> None:
+    with pytest.raises(SettingError, match=r"found PoolCrossEntropy as `loss`, .* which MeanMatching .* requires"):
+        with_settings(load_method("jm"), {"calibration": COMPONENTS["calibration"]})
+
+
 def test_a_method_is_made_of_them_and_trains_two_steps(tiny_bert: Path, store: TokenStore) -> None:
     method = load_method("my_lab.methods.idea7")
     assert isinstance(method, Method)

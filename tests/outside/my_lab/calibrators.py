@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from icalib.calibration.calibrator import AbstractCalibrator
 from icalib.calibration.fitted import AffineMap
+from icalib.core.combination import PAIR_PROBS, Capabilities
 from icalib.metrics.pairs import FloatArray, IntArray
 
 _LARGEST_OFFSET = 50.0
@@ -20,6 +21,10 @@ class MeanMatching(AbstractCalibrator):
 
     class Config(AbstractCalibrator.Config):
         """Mean matching has no settings."""
+
+        def requires(self) -> Capabilities:
+            """One offset can't match pools whose logits a softmax leaves at any level."""
+            return {PAIR_PROBS}
 
     def __init__(self, config: Config) -> None:
         self.config = config
