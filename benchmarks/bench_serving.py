@@ -73,7 +73,7 @@ def _bodies(run: Path) -> list[bytes]:
     from icalib.data.pools import as_pools, iter_pools
     from icalib.serving.served_run import ServedRun
 
-    data = ServedRun.open(run).run.settings.data
+    data = ServedRun.open(run).run.config.data
     pools = [pool for batch in iter_pools(data, "test") for pool in as_pools(batch)][:REQUESTS]
     return [
         json.dumps({"context": [turn.text for turn in pool.context], "candidates": pool.candidates}).encode()

@@ -36,7 +36,7 @@ from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker
 from icalib.parts.job import ColumnJob
 from icalib.pipeline.resources import Resources
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
@@ -151,7 +151,7 @@ def _train_with_zero(work: Path, number: int, rehearse: bool) -> None:
     session.start()
     print(f"\nTraining on {number} workers", flush=True)
     for stage in (1, 2, 3):
-        job = TrainJob(
+        job = CrossEncoderJob(
             ranker=_ranker(work),
             loss=BinaryCrossEntropy.Config(),
             training=TrainingSettings(epochs=1, batch_size=64 * number, max_tokens_per_batch=8192, zero_stage=stage),

@@ -21,7 +21,7 @@ from icalib.encoders.backbone import backbone_path
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.precision import Precision
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.local_engine import LocalEngine
 from icalib.training.settings import TrainingSettings
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 SETTINGS = TrainingSettings(epochs=1)
 
 
-def training_job(tokens: Path, precision: Precision) -> TrainJob:
+def training_job(tokens: Path, precision: Precision) -> CrossEncoderJob:
     """All training pools of the token files; validation with one pool, so that the loop is all that counts."""
-    return TrainJob(
+    return CrossEncoderJob(
         ranker=RankerConfig(),
         loss=BinaryCrossEntropy.Config(),
         training=SETTINGS.model_copy(update={"precision": precision}),
@@ -44,12 +44,12 @@ def training_job(tokens: Path, precision: Precision) -> TrainJob:
     )
 
 
-def ray_and_deepspeed(job: TrainJob, threads: int | None = None) -> float:
+def ray_and_deepspeed(job: CrossEncoderJob, threads: int | None = None) -> float:
     """The loop as a worker of Ray Train runs it, by default on all cores; Ray is started for it and stopped after."""
     return in_fresh_process(_ray_and_deepspeed, job.model_dump_json(), threads)
 
 
-def bare_loop(job: TrainJob, threads: int | None = None) -> float:
+def bare_loop(job: CrossEncoderJob, threads: int | None = None) -> float:
     """The same loop, model, data, validation and saving of the best weights, with plain torch."""
     return in_fresh_process(_bare_loop, job.model_dump_json(), threads)
 
@@ -74,7 +74,7 @@ def _ray_and_deepspeed(job: str, threads: int | None) -> float:
     session.start(num_cpus=threads)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            train(TrainJob.model_validate_json(job), Path(folder), session.available(), "training", ignore)
+            train(CrossEncoderJob.model_validate_json(job), Path(folder), session.available(), "training", ignore)
             result = read_json(Path(folder) / "result.json")
     finally:
         session.stop()
@@ -85,7 +85,7 @@ def _bare_loop(fields: str, threads: int | None) -> float:
     from icalib.training.loop import train
 
     torch.set_num_threads(threads or num_cores())
-    job, device = TrainJob.model_validate_json(fields), torch.device("cpu")
+    job, device = CrossEncoderJob.model_validate_json(fields), torch.device("cpu")
     training = job.prepare(device)
     with tempfile.TemporaryDirectory() as folder:
         state = train(

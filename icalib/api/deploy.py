@@ -14,8 +14,8 @@ from icalib.core.storage import local_path, location, pull, push
 from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, ExportFormat
 
 if TYPE_CHECKING:
-    from icalib.external.calibrator import Calibrator
-    from icalib.external.scores import Applied
+    from icalib.score_files.calibrator import Calibrator
+    from icalib.score_files.scores import Applied
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,9 +54,9 @@ def calibrate(
     """
     from icalib.core.component import validated
     from icalib.core.files import is_unused
-    from icalib.external.calibrator import CALIBRATOR_FILE
-    from icalib.external.calibrator import calibrate as fit
-    from icalib.external.scores import Columns, read_labelled
+    from icalib.score_files.calibrator import CALIBRATOR_FILE
+    from icalib.score_files.calibrator import calibrate as fit
+    from icalib.score_files.scores import Columns, read_labelled
 
     folder, path = local_path(out), local_path(scores)
     scale = choice("scale", scale, ("auto", "probability", "logit"))
@@ -82,9 +82,9 @@ def apply(
     is a file of the same format. A DataError says that the scores can't be read, or are not on the calibrator's scale.
     """
     from icalib.core.component import validated
-    from icalib.external.calibrator import Calibrator
-    from icalib.external.scores import Columns
-    from icalib.external.scores import apply as write
+    from icalib.score_files.calibrator import Calibrator
+    from icalib.score_files.scores import Columns
+    from icalib.score_files.scores import apply as write
 
     folder, source, path = map(local_path, (calibrator, scores, out))
     names = validated(Columns, dict(columns or {}))
@@ -129,7 +129,7 @@ def export(
     from icalib.exports.refusals import check_exportable, check_installed, exact_format
     from icalib.exports.subject import bi_encoder_of, ranker_of
     from icalib.exports.write import write_export
-    from icalib.pipeline.inference import FinishedRun
+    from icalib.pipeline.finished import FinishedRun
 
     calibration = choice("calibration", calibration, CALIBRATIONS)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)

@@ -166,7 +166,7 @@ def run_row(one: TableRow, others: Sequence[Path], template: RunTemplate, active
 
 def time_rows(rows: Sequence[TableRow], pools: Path, active: Session) -> list[TableRow]:
     """Time the first run of each row, all in turn."""
-    from icalib.pipeline.inference import FinishedRun, cost_of
+    from icalib.pipeline.finished import FinishedRun, cost_of
 
     timed = [one for one in rows if one.runs]
     active.message("timing the rows in turn, one process and one thread each")

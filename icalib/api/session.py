@@ -87,7 +87,7 @@ class Session:
 
     def evaluate(self, folder: RunFolder, data: Path, limit: int | None) -> dict[str, Any]:
         """Evaluate a run on another pool set."""
-        from icalib.pipeline.inference import FinishedRun, evaluate
+        from icalib.pipeline.finished import FinishedRun, evaluate
 
         self.message(f"{folder.name} on {data.resolve().name}")
         return evaluate(FinishedRun.open(folder.path), data, limit, self.context)

@@ -88,7 +88,7 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
     from icalib.api.settings import check_has_pools
     from icalib.core.files import atomic_write
     from icalib.data.schema import SPLITS
-    from icalib.pipeline.inference import FinishedRun, iter_predictions
+    from icalib.pipeline.finished import FinishedRun, iter_predictions
 
     chosen = choice("split", split, SPLITS)
     finished, num_rows = FinishedRun.open(run), 0

@@ -15,7 +15,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.schema import Split
 
 Rows = npt.NDArray[np.int64]
-Part = Literal["labelled", "unlabelled", "all"]
+Subset = Literal["labelled", "unlabelled", "all"]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Limit = dict[Split, Annotated[int, Field(ge=1)]]
 
@@ -39,7 +39,7 @@ class Selection(Settings):
             label_seed=None if labelled_fraction == 1 else self.label_seed,
         )
 
-    def rows(self, split: Split, part: Part, label_order: npt.NDArray[np.int64]) -> Rows:
+    def rows(self, split: Split, part: Subset, label_order: npt.NDArray[np.int64]) -> Rows:
         """Return the rows of a split's pools, or of a part of the training pools, ascending; SettingError if none.
 
         `label_order` is the split's column; −1 marks pools that never become labelled.

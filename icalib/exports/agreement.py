@@ -20,7 +20,7 @@ from icalib.exports.subject import Subject
 from icalib.exports.texts import PROBES
 from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.scoring.cross import estimated
 from icalib.scoring.untrained import token_pool
 
@@ -100,7 +100,7 @@ def pools_to_compare(run: FinishedRun) -> list[Pool]:
     turns, candidates = run.folder.context_turns, [text for texts in PROBES for text in texts]
     contexts = [[Utterance(speaker="user", text=text) for text in texts[-turns:]] for texts in PROBES]
     own = [unlabelled_pool(f"probe-{number}", context, candidates) for number, context in enumerate(contexts)]
-    return [*own, *_validation_pools(run.settings.data, run.data_digest)]
+    return [*own, *_validation_pools(run.config.data, run.data_digest)]
 
 
 def _validation_pools(data: Path, digest: str) -> list[Pool]:

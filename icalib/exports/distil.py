@@ -22,7 +22,7 @@ from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
-from icalib.pipeline.inference import FinishedRun, checkpoint_digest, score_stages
+from icalib.pipeline.finished import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext
 from icalib.pipeline.stages import RunStages
 from icalib.regimes.regime import Scoring, Trained, checkpoint
@@ -68,7 +68,7 @@ def distilled(
         validation_tokens=tokens.artifact("validation.arrow"),
         targets=_targets(run, stages, max_pools, context),
         start=_start(run),
-        seed=run.settings.seed,
+        seed=run.config.seed,
     )
     name = StageName("distilled")
     stage = cache.run(name, job, lambda folder: context.executor.train(job, folder, str(name), context.emit))
@@ -87,17 +87,17 @@ def distilled(
 
 
 def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCache]:
-    settings = run.settings
-    pool_set = read_pool_set(settings.data)
+    config = run.config
+    pool_set = read_pool_set(config.data)
     if pool_set.digest != run.data_digest:
         raise SettingError(
-            f"{settings.data} has changed since {run.folder.path} was trained (digest {pool_set.digest}, then "
+            f"{config.data} has changed since {run.folder.path} was trained (digest {pool_set.digest}, then "
             f"{run.data_digest}). Distilling needs the run's own pools: prepare them again as they were."
         )
     cache = StageCache(context.runs / CACHE, emit=context.emit)
-    student = Method(encoder=_student_encoder(settings.settings.encoder), scoring=settings.settings.scoring)
+    student = Method(encoder=_student_encoder(config.settings.encoder), scoring=config.settings.scoring)
     stages = RunStages(
-        config=settings.model_copy(update={"settings": student}),
+        config=config.model_copy(update={"settings": student}),
         pool_set=pool_set,
         cache=cache,
         executor=context.executor,
@@ -116,16 +116,16 @@ def _student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Conf
 
 def _start(run: FinishedRun) -> Artifact | None:
     """Return the checkpoint whose encoder the student starts from; None if there is none with a backbone."""
-    if not run.members or not run.settings.settings.encoder.has_backbone:
+    if not run.members or not run.config.settings.encoder.has_backbone:
         return None
     folder = run.members[0][0] / "cross"
     return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder)) if folder.is_dir() else None
 
 
 def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context: RunContext) -> Artifact:
-    settings = run.settings
-    limits = [limit for limit in (max_pools, settings.limit.get("train")) if limit is not None]
-    scores = score_stages(run, settings.data, "train", min(limits, default=None), context)
+    config = run.config
+    limits = [limit for limit in (max_pools, config.limit.get("train")) if limit is not None]
+    scores = score_stages(run, config.data, "train", min(limits, default=None), context)
     path = run.folder.fitted_path
     job = TargetJob(
         scores=tuple(stage.artifact() for stage in scores),

@@ -13,7 +13,7 @@ from icalib.exports.subject import own_calibrator
 from icalib.heads.linear import LinearHead
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.parts.sum import PARTS_FILE, SumOfParts
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.uncertainty.estimator import Deterministic, Posterior
 
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -55,7 +55,7 @@ def _exact_formats(run: FinishedRun, calibration: CalibrationChoice) -> list[Exp
 
 def _parts(run: FinishedRun, calibration: CalibrationChoice) -> Iterator[tuple[str, tuple[ExportFormat, ...]]]:
     """Yield what a run does that not every format expresses, with the formats that do."""
-    method, map_ = run.settings.settings, run.fitted.calibration
+    method, map_ = run.config.settings, run.fitted.calibration
     if calibration == "run" and not isinstance(map_, AffineMap | None):
         found = f"its calibration is {own_calibrator(run)}, which isn't linear in the logit (--calibration platt is)"
         yield found, ()

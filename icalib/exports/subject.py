@@ -19,7 +19,7 @@ from icalib.metrics.pairs import PoolScores
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.parts.loaded import LoadedBiEncoder
 from icalib.parts.sum import PARTS_FILE, SumOfParts
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 M = TypeVar("M", Ranker, LoadedBiEncoder)
@@ -66,7 +66,7 @@ def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
 def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedBiEncoder]:
     """Return the bi-encoder of a run that ranks by nothing else."""
     folder = next((path for path, _ in run.members), None)
-    method, cpu = run.settings.settings, torch.device("cpu")
+    method, cpu = run.config.settings, torch.device("cpu")
     model = LoadedBiEncoder.load(method.encoder, folder / "similarity" if folder else None, cpu)
     subject = Subject(run=run, model=model, **_calibrated(run, choice))
     if not method.regime.trains or folder is None:
@@ -78,7 +78,7 @@ def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Loaded
 
 def own_calibrator(run: FinishedRun) -> str:
     """Return the name of the calibrator that a run has fitted."""
-    calibrator = run.settings.settings.calibrator
+    calibrator = run.config.settings.calibrator
     return "none" if calibrator is None else short_name(calibrator.owner)
 
 

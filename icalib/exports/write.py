@@ -53,7 +53,7 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
             "version": 1,
             "format": format,
             "icalib": __version__,
-            "method": subject.run.settings.method,
+            "method": subject.run.config.method,
             "distilled": subject.teacher is not None,
             "data_digest": subject.run.data_digest,
             "calibration": subject.calibration.model_dump(mode="json"),
@@ -86,7 +86,7 @@ def model_card(
     agreement: Agreement,
 ) -> ModelCard:
     """Return the card of an exported model; `texts` is None if no stock tokenizer gives the tokens of training."""
-    settings, backbone = subject.run.settings, subject.run.settings.backbone
+    settings, backbone = subject.run.config, subject.run.config.backbone
     split, scores = list(subject.scores.items())[-1]
     sizes = np.diff(scores.offsets)
     return ModelCard.from_template(
@@ -113,7 +113,7 @@ def model_card(
 
 
 def _front_matter(subject: Subject[Any], format: ExportFormat, name: str, license: str) -> ModelCardData:
-    settings = subject.run.settings
+    settings = subject.run.config
     task = "sentence-similarity" if format == "sentence-transformer" else "text-ranking"
     return ModelCardData(
         model_name=name,

@@ -21,7 +21,7 @@ from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenPool, TokenStore
 from icalib.data.schema import Split
-from icalib.data.selection import Part, Rows, Selection
+from icalib.data.selection import Rows, Selection, Subset
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import load_for_scoring
@@ -29,7 +29,7 @@ from icalib.parts.folds import Fold
 from icalib.parts.intent import LoadedIntent, chosen_intents
 from icalib.parts.similarity import LoadedSimilarity
 from icalib.scoring.column import Columns, column_table
-from icalib.scoring.cross import ScoringContext, cross_columns, predict_intents
+from icalib.scoring.cross import LoadedCross, cross_columns, predict_intents
 from icalib.scoring.gain import IntentChoice
 from icalib.scoring.scores import intent_shard, intents_path
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -39,7 +39,7 @@ PartName = str
 ORDER: tuple[PartName, ...] = ("similarity", "intent", "cross")
 """Each part sees those before it, out of fold: cheap ones first."""
 
-LoadedPart = LoadedSimilarity | LoadedIntent | ScoringContext
+LoadedPart = LoadedSimilarity | LoadedIntent | LoadedCross
 Predicted = Sequence[Sequence[Sequence[int]]]
 
 
@@ -56,7 +56,7 @@ class ColumnJob(ShardedJob):
     tokens: Artifact
     selection: Selection
     split: Split
-    of: Part
+    of: Subset
     sample: int | None = None
     """Number of pools, drawn at random by `seed`; None takes all."""
     fold: Fold | None = None
@@ -148,7 +148,7 @@ def load_part(
     if name == "intent":
         return LoadedIntent.load(folder, precision, device, has_variance=estimator.needs != "nothing")
     ranker = load_for_scoring(folder, precision, device)
-    return ScoringContext(ranker, ranker.layout, estimator.build(), device, precision, max_tokens, choice)
+    return LoadedCross(ranker, ranker.layout, estimator.build(), device, precision, max_tokens, choice)
 
 
 def with_estimator(part: LoadedPart, estimator: AbstractEstimator.Config) -> LoadedPart:

@@ -23,7 +23,7 @@ from icalib.parts.job import LoadedPart, PartName, load_part, part_columns, with
 from icalib.parts.similarity import LoadedSimilarity
 from icalib.parts.sum import SumOfParts, read_member
 from icalib.scoring.column import Columns, scores_of_columns
-from icalib.scoring.cross import ScoringContext
+from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.scores import average_members, intent_shard, pair_columns
 from icalib.scoring.untrained import untrained_table
@@ -89,7 +89,7 @@ class LoadedSum:
     def cross(self) -> Ranker | None:
         """The cross-encoder, if it is used."""
         part = self.parts.get("cross")
-        return part.ranker if isinstance(part, ScoringContext) else None
+        return part.ranker if isinstance(part, LoadedCross) else None
 
     def score(self, pools: Sequence[TokenPool], seed: int) -> tuple[pa.Table, pa.Table | None]:
         """Return the scores of pools (SCORE_SCHEMA), and their predicted intents if there are two views."""
@@ -150,7 +150,7 @@ class LoadedMembers:
 
     def _modules(self) -> list[nn.Module]:
         parts = [part for one in self.sums for part in one.parts.values()]
-        modules = [part.ranker if isinstance(part, ScoringContext) else _encoder_of(part) for part in parts]
+        modules = [part.ranker if isinstance(part, LoadedCross) else _encoder_of(part) for part in parts]
         return list({id(module): module for module in modules}.values())
 
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from icalib.pipeline.config import RunConfig
 
 
-def claim(folder: RunFolder, settings: RunConfig) -> bool:
+def claim(folder: RunFolder, config: RunConfig) -> bool:
     """Write the config of a new run, or check that the folder's is the same; return whether it is finished."""
-    if not is_started(folder, settings):
-        folder.write_config(settings.model_dump(mode="json"))
+    if not is_started(folder, config):
+        folder.write_config(config.model_dump(mode="json"))
         push(folder.path / "config.yaml")  # without it, what an interrupted upload leaves in a store isn't a run's
     return folder.is_finished
 
 
-def is_started(folder: RunFolder, settings: RunConfig) -> bool:
+def is_started(folder: RunFolder, config: RunConfig) -> bool:
     """Return whether a folder has this run, finished or not.
 
     A SettingError says that it has a run with other settings, a RunFolderError that it has another version or no run.
@@ -31,7 +31,7 @@ def is_started(folder: RunFolder, settings: RunConfig) -> bool:
     if (folder.path / "config.yaml").is_file():
         folder.check_version()
         found = {name: value for name, value in folder.config.items() if name != "version"}
-        different = sorted(differences(found, settings.model_dump(mode="json")))
+        different = sorted(differences(found, config.model_dump(mode="json")))
         if different:
             raise SettingError(
                 f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
@@ -43,7 +43,7 @@ def is_started(folder: RunFolder, settings: RunConfig) -> bool:
     return False
 
 
-def repair(folder: RunFolder, settings: RunConfig, emit: Emit) -> bool:
+def repair(folder: RunFolder, config: RunConfig, emit: Emit) -> bool:
     """Make a finished run that was damaged unfinished again; return whether it was damaged."""
     damages = list(folder.damages(checkpoints=not is_mirrored(folder.path)))  # a store's models are not downloaded
     if not damages:
@@ -52,7 +52,7 @@ def repair(folder: RunFolder, settings: RunConfig, emit: Emit) -> bool:
     for damage in damages:
         emit(Message(f"{damage.path} {damage.found}: writing it again from the cached stages"))
         remove(Path(damage.path))
-    folder.write_config(settings.model_dump(mode="json"))
+    folder.write_config(config.model_dump(mode="json"))
     return True
 
 

@@ -22,7 +22,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import Stage, StageName, cached_stage
 from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import SPLITS, PoolSet, Split
-from icalib.data.selection import Part
+from icalib.data.selection import Subset
 from icalib.parts.fit import FitJob
 from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ColumnJob
@@ -34,7 +34,7 @@ from icalib.pipeline.run import CACHE, EVALUATED, RunContext, stages_of
 from icalib.pipeline.tokens import TokenizeJob
 from icalib.regimes.pseudo_labelling import PseudoLabelJob
 from icalib.regimes.regime import AbstractRegime
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import TrainingJob
 from icalib.uncertainty.estimator import MCDropout
 
@@ -60,10 +60,10 @@ def dry(chosen: Sequence[RunConfig], runs: Path, *, fresh: bool = False) -> list
     """Return the distinct stages of runs that share the stage cache in `runs`, in order; `fresh` reuses none."""
     rates = _finished_rates(runs)
     found: dict[str, DryStage] = {}
-    for settings in chosen:
-        for stage in _stages(settings, runs):
-            cached, general = stage.is_cached and not fresh, (settings.backbone, stage.name.label)
-            rate = rates.get((settings.method, *general), rates.get(general))  # of the same method, else of any
+    for config in chosen:
+        for stage in _stages(config, runs):
+            cached, general = stage.is_cached and not fresh, (config.backbone, stage.name.label)
+            rate = rates.get((config.method, *general), rates.get(general))  # of the same method, else of any
             seconds = 0.0 if cached else None if rate is None else rate * stage.work
             found.setdefault(stage.digest, replace(stage, is_cached=cached, seconds=seconds))
     return list(found.values())
@@ -75,34 +75,34 @@ def _finished_rates(runs: Path) -> Rates:
     rates: dict[tuple[str, ...], float] = {}
     for result in results[:_MAX_FINISHED]:
         try:
-            settings, of_labels = _rates_of(RunFolder(result.parent), runs)
+            config, of_labels = _rates_of(RunFolder(result.parent), runs)
         except IcalibError:  # damaged, of another version, or its pools are gone
             continue
         for label, rate in of_labels.items():
-            rates.setdefault((settings.method, settings.backbone, label), rate)
-            rates.setdefault((settings.backbone, label), rate)
+            rates.setdefault((config.method, config.backbone, label), rate)
+            rates.setdefault((config.backbone, label), rate)
     return rates
 
 
 def _rates_of(folder: RunFolder, runs: Path) -> tuple[RunConfig, dict[str, float]]:
     """Return a finished run's settings, and its seconds per unit of work by stage label."""
-    settings = RunConfig.recorded(folder.path / "config.yaml", folder.config)
+    config = RunConfig.recorded(folder.path / "config.yaml", folder.config)
     taken = {stage["name"]: stage["seconds"] for stage in folder.stages}
     totals: dict[str, tuple[float, float]] = {}
-    for stage in _stages(settings, runs):
+    for stage in _stages(config, runs):
         if str(stage.name) in taken:
             seconds, work = totals.get(stage.name.label, (0.0, 0.0))
             totals[stage.name.label] = seconds + taken[str(stage.name)], work + stage.work
-    return settings, {label: seconds / work for label, (seconds, work) in totals.items() if work}
+    return config, {label: seconds / work for label, (seconds, work) in totals.items() if work}
 
 
-def _stages(settings: RunConfig, runs: Path) -> list[DryStage]:
+def _stages(config: RunConfig, runs: Path) -> list[DryStage]:
     """Return the stages that a run requests if nothing is computed."""
-    pool_set = read_pool_set(settings.data)
+    pool_set = read_pool_set(config.data)
     with TemporaryDirectory(prefix="icalib-") as scratch:
-        cache = _DryCache(runs / CACHE, Path(scratch), _WorkCounter(settings, pool_set))
-        stages = stages_of(settings, pool_set, RunContext(runs=runs, executor=LocalExecutor()), cache)
-        regime: AbstractRegime = settings.settings.regime.build()
+        cache = _DryCache(runs / CACHE, Path(scratch), _WorkCounter(config, pool_set))
+        stages = stages_of(config, pool_set, RunContext(runs=runs, executor=LocalExecutor()), cache)
+        regime: AbstractRegime = config.settings.regime.build()
         trained = regime.run(stages)
         for split in EVALUATED:
             regime.score(stages, trained.members, split)
@@ -144,15 +144,15 @@ class _DryCache:
 class _WorkCounter:
     """Counts the work of jobs in pools, whose lengths are taken to be alike."""
 
-    def __init__(self, settings: RunConfig, pool_set: PoolSet) -> None:
-        self._selection, self._pool_set = settings.selection, pool_set
-        self._label_order = {split: read_column(settings.data, split, "label_order") for split in SPLITS}
+    def __init__(self, config: RunConfig, pool_set: PoolSet) -> None:
+        self._selection, self._pool_set = config.selection, pool_set
+        self._label_order = {split: read_column(config.data, split, "label_order") for split in SPLITS}
 
     def __call__(self, job: Job) -> float:
         match job:
             case TokenizeJob():
                 return sum(self._pool_set.num_pools.values())
-            case TrainJob() | SimilarityJob():
+            case CrossEncoderJob() | SimilarityJob():
                 part = "all" if job.pseudo_labels else "labelled"
                 return self._num_pools("train", part) * max(1, job.loop_settings.epochs)
             case IntentEncoderJob():
@@ -166,7 +166,7 @@ class _WorkCounter:
             case _:
                 return self._num_pools(getattr(job, "split", "train"), "all")
 
-    def _num_pools(self, split: Split, part: Part) -> int:
+    def _num_pools(self, split: Split, part: Subset) -> int:
         return len(self._selection.rows(split, part, self._label_order[split]))
 
 

@@ -16,8 +16,8 @@ from icalib.data.questions import Pair, Question, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.parts.loaded import Loaded
+from icalib.pipeline.finished import FinishedRun, unlabelled_predictions, unlabelled_scores
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions, Guarantees, Predicted
-from icalib.pipeline.inference import FinishedRun, unlabelled_predictions, unlabelled_scores
 
 Context = Sequence[str | Mapping[str, str]]
 """The last utterances of a dialogue, oldest first: texts, or objects with `speaker` (user or agent) and `text`."""
@@ -114,7 +114,7 @@ class LoadedRanker:
         """
         if self.run.has_softmax:
             raise SettingError(
-                f"`{self.run.settings.method}` gives probabilities to whole pools, so a pair has none. "
+                f"`{self.run.config.method}` gives probabilities to whole pools, so a pair has none. "
                 "Use `rank` or `predict`."
             )
         checked = [validated(Pair, {"context": context, "candidate": text}) for context, text in pairs]

@@ -19,7 +19,7 @@ from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint, scores_name
 from icalib.scoring.gain import AUTHORS_CHOICE
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import best_epoch
 from icalib.training.pseudo_labelled import pseudo_label_digest
 from icalib.uncertainty.estimator import Deterministic, MCDropout
@@ -102,7 +102,7 @@ class PartTraining:
         first = self._first if student else None
         trained = Trained(self.name, self._parts, fit, tuple(trainings), first, self._out_of_fold)
         if fit is not None:
-            self.stages.emit(Message(f"{self.name}: {described(trained.fitted)}"))
+            self.stages.emit(Message(f"{self.name}: {described(trained.sum)}"))
         return trained
 
     @property
@@ -254,7 +254,7 @@ class PartTraining:
     def _cross(self) -> Stage:
         stages, training, student = self.stages, self.training, self.training.student
         offsets, augmentation = self._offsets("cross"), training.augmentation
-        job = TrainJob(
+        job = CrossEncoderJob(
             ranker=stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None}),
             loss=stages.method.loss,
             training=training.settings,

@@ -57,33 +57,33 @@ class RunContext:
     keep_checkpoints: bool = True
 
 
-def run_folder_of(settings: RunConfig, runs: Path) -> RunFolder:
+def run_folder_of(config: RunConfig, runs: Path) -> RunFolder:
     """Return the run folder runs/<experiment>/<method>-<data>-<labelled>-s<seed>."""
-    data = settings.data.name
-    name = f"{settings.method}-{data}-{settings.labelled:g}-s{settings.seed}"
-    return RunFolder(runs / settings.experiment / name)
+    data = config.data.name
+    name = f"{config.method}-{data}-{config.labelled:g}-s{config.seed}"
+    return RunFolder(runs / config.experiment / name)
 
 
-def check_free(settings: RunConfig, runs: Path) -> None:
+def check_free(config: RunConfig, runs: Path) -> None:
     """Refuse a run whose folder has another one, before anything is computed; errors are those of `is_started`."""
-    folder = run_folder_of(settings, runs)
+    folder = run_folder_of(config, runs)
     pull(folder.path / "config.yaml")  # the run itself downloads the rest
-    is_started(folder, settings)
+    is_started(folder, config)
 
 
-def run(settings: RunConfig, context: RunContext, *, fresh: bool = False, folder: RunFolder | None = None) -> RunFolder:
+def run(config: RunConfig, context: RunContext, *, fresh: bool = False, folder: RunFolder | None = None) -> RunFolder:
     """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
     `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`. Errors are those of
     `check_fits` and `claim`.
     """
-    pool_set = read_pool_set(settings.data)
-    check_fits(settings, pool_set)
-    folder = folder or run_folder_of(settings, context.runs)
+    pool_set = read_pool_set(config.data)
+    check_fits(config, pool_set)
+    folder = folder or run_folder_of(config, context.runs)
     if fresh:
         remove(folder.path)
     pull(folder.path, leave_out="checkpoints")
-    if claim(folder, settings) and not repair(folder, settings, context.emit):
+    if claim(folder, config) and not repair(folder, config, context.emit):
         context.emit(Message(f"{location(folder.path)}: already finished; use --fresh to recompute it."))
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -92,41 +92,41 @@ def run(settings: RunConfig, context: RunContext, *, fresh: bool = False, folder
     record = RunRecord(folder, context.emit)
     context = replace(context, emit=record)
     cache = StageCache(context.runs / CACHE, emit=record, fresh=fresh)
-    fitted = _train_and_predict(folder, settings, pool_set, context, cache)
-    _write_metrics(folder, fitted, settings, pool_set, context.evaluated)
+    fitted = _train_and_predict(folder, config, pool_set, context, cache)
+    _write_metrics(folder, fitted, config, pool_set, context.evaluated)
     record.show()
-    _write_result(folder, settings, cache, context.evaluated, time.monotonic() - begun)
+    _write_result(folder, config, cache, context.evaluated, time.monotonic() - begun)
     push(folder.path)
     return folder
 
 
-def check_fits(settings: RunConfig, pool_set: PoolSet) -> None:
+def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
     """Raise a SettingError if method and data don't fit, before anything is computed."""
     for split in EVALUATED:
         if not pool_set.num_pools[split]:
             raise SettingError(
-                f"{settings.data} has no {split} pools, but thresholds are fitted on validation and metrics are "
+                f"{config.data} has no {split} pools, but thresholds are fitted on validation and metrics are "
                 "computed on test. Prepare data with all three splits."
             )
-    method = settings.settings
+    method = config.settings
     method.regime.check()
     if isinstance(method.calibration, PoolSoftmax.Config) and pool_set.num_unanswerable:
         raise SettingError(
-            f"pool-softmax needs a right candidate in each pool; some of {settings.data} have none. Use platt."
+            f"pool-softmax needs a right candidate in each pool; some of {config.data} have none. Use platt."
         )
     if method.regime.needs_intents() and not pool_set.intents:
         raise SettingError(
-            f"`{settings.method}` trains on intents, and no utterance of {settings.data} has any. "
+            f"`{config.method}` trains on intents, and no utterance of {config.data} has any. "
             "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
         )
 
 
 def _train_and_predict(
-    folder: RunFolder, settings: RunConfig, pool_set: PoolSet, context: RunContext, cache: StageCache
+    folder: RunFolder, config: RunConfig, pool_set: PoolSet, context: RunContext, cache: StageCache
 ) -> Fitted:
-    method = settings.settings
+    method = config.settings
     regime: AbstractRegime = method.regime.build()
-    stages = stages_of(settings, pool_set, context, cache)
+    stages = stages_of(config, pool_set, context, cache)
     trained = regime.run(stages)
     models = [member.model for member in trained.members]
     epochs = [best_epoch(stage.path) for model in models for stage in model.trainings]
@@ -134,7 +134,7 @@ def _train_and_predict(
         "chosen.json", {"round": trained.chosen_round, "num_rounds": trained.num_rounds, "epochs": epochs}
     )
     if method.regime.trains:
-        folder.write_json(PARTS_FILE, [model.fitted.model_dump(mode="json") for model in models])
+        folder.write_json(PARTS_FILE, [model.sum.model_dump(mode="json") for model in models])
         intents = [model.parts["intent"].path.parent / INTENTS_FILE for model in models if "intent" in model.parts]
         if intents:
             names = dict(enumerate(pool_set.intents))
@@ -159,22 +159,22 @@ def _train_and_predict(
     return fitted
 
 
-def stages_of(settings: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
+def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
     """Return the stages of a run, whose pools have the labels that it needs."""
-    stages = RunStages(config=settings, pool_set=pool_set, cache=cache, executor=context.executor, emit=context.emit)
-    if settings.settings.regime.trains:
+    stages = RunStages(config=config, pool_set=pool_set, cache=cache, executor=context.executor, emit=context.emit)
+    if config.settings.regime.trains:
         stages.check_labels()
     return stages
 
 
 def _write_metrics(
-    folder: RunFolder, fitted: Fitted, settings: RunConfig, pool_set: PoolSet, evaluated: Sequence[Split]
+    folder: RunFolder, fitted: Fitted, config: RunConfig, pool_set: PoolSet, evaluated: Sequence[Split]
 ) -> None:
     tables: list[pa.Table] = []
     for split in evaluated:
-        table = fitted.summarise(folder.predictions(split), seed=settings.seed, also=settings.metrics)
+        table = fitted.summarise(folder.predictions(split), seed=config.seed, also=config.metrics)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
-    method = settings.settings
+    method = config.settings
     if "test" in evaluated and method.calibration is None:
         # Metrics of each calibrator, for methods without one.
         validation, test = folder.predictions("validation"), folder.predictions("test")
@@ -198,9 +198,9 @@ def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
     path = folder.checkpoint_path
     targets = {key: path / f"member-{index}" if len(models) > 1 else path for index, key in enumerate(models)}
     for key, model in models.items():
-        write_json(targets[key] / PARTS_FILE, model.fitted.model_dump(mode="json"))
+        write_json(targets[key] / PARTS_FILE, model.sum.model_dump(mode="json"))
         for part, checkpoint in model.parts.items():
-            if part in model.fitted.used or (part == "intent" and "cross" in model.fitted.used):
+            if part in model.sum.used or (part == "intent" and "cross" in model.sum.used):
                 shutil.copytree(checkpoint.path, targets[key] / part, copy_function=_link_or_copy)
     kept = [(targets[id(member.model)].relative_to(folder.path), member.estimator) for member in members]
     folder.write_json(
@@ -244,7 +244,7 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext,
 
 
 def _write_result(
-    folder: RunFolder, settings: RunConfig, cache: StageCache, evaluated: Sequence[Split], seconds: float
+    folder: RunFolder, config: RunConfig, cache: StageCache, evaluated: Sequence[Split], seconds: float
 ) -> None:
     provenance = read_json(folder.path / "provenance.json")
     provenance["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -255,10 +255,10 @@ def _write_result(
     folder.finish(
         {
             "run": location(folder.path),
-            "method": settings.method,
-            "data": location(settings.data),
-            "labelled": settings.labelled,
-            "seed": settings.seed,
+            "method": config.method,
+            "data": location(config.data),
+            "labelled": config.labelled,
+            "seed": config.seed,
             **{
                 split: {row["metric"]: row["value"] for row in metrics if row["split"] == split}
                 for split in reversed(evaluated)

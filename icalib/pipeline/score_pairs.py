@@ -36,7 +36,7 @@ from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.pipeline.inference import FinishedRun, member_digest, unlabelled_predictions, unlabelled_scores
+from icalib.pipeline.finished import FinishedRun, member_digest, unlabelled_predictions, unlabelled_scores
 from icalib.pipeline.loaded_ranker import LoadedRanker
 
 RECORD = "scored.json"
@@ -204,7 +204,7 @@ def _check_columns(path: Path, names: Sequence[str], run: FinishedRun) -> None:
         )
     if run.has_softmax and "candidates" not in names:
         raise SettingError(
-            f"`{run.settings.method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, "
+            f"`{run.config.method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, "
             f"with the column `candidates`, instead of {location(path)}."
         )
 

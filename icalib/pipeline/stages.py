@@ -18,7 +18,7 @@ from icalib.data.generated import GENERATED_TOKENS, TextKind
 from icalib.data.logs import LOG_TOKENS
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
-from icalib.data.selection import Part, Rows, Selection
+from icalib.data.selection import Rows, Selection, Subset
 from icalib.encoders.iart import IART
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.generation.generator import AbstractGenerator, Task
@@ -199,7 +199,7 @@ class RunStages:
         pools = as_pools(read_rows(self.config.data, "train", self._rows("train", "labelled")))
         return any(u.text and known.intersection(u.intents) for pool in pools for u in pool.context)
 
-    def _rows(self, split: Split, part: Part) -> Rows:
+    def _rows(self, split: Split, part: Subset) -> Rows:
         return self.selection.rows(split, part, read_column(self.config.data, split, "label_order"))
 
     def train(self, name: StageName, training: AnswerTraining) -> Trained:
@@ -251,7 +251,7 @@ class RunStages:
 
     def score(self, name: StageName, model: Trained, scoring: Scoring) -> Stage:
         """Score pools by the parts that have a weight; the intent part is run for its intents, too."""
-        used = model.fitted.used
+        used = model.sum.used
         if scoring.intents is not None and "cross" in used:
             used = [*used, "intent"]
         models = {part: model.parts[part] for part in ORDER if part in used and part in model.parts}

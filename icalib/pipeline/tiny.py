@@ -15,7 +15,7 @@ from icalib.encoders.transformer import TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import RankerConfig
 from icalib.parts.job import ColumnJob
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import MCDropout
 
@@ -23,7 +23,7 @@ _NUM_POOLS = 12
 _BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
 
 
-def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ColumnJob]:
+def tiny_jobs(folder: Path, num_workers: int) -> tuple[CrossEncoderJob, ColumnJob]:
     """Create training and scoring jobs with a tiny backbone and a few pools, which are written to `folder`.
 
     The scoring job expects the checkpoint of the training job in `folder`/training.
@@ -34,7 +34,7 @@ def tiny_jobs(folder: Path, num_workers: int) -> tuple[TrainJob, ColumnJob]:
     push(folder)
     selection = Selection(labelled_fraction=0.5)
     known = Artifact(path=tokens, digest=file_digest(tokens))
-    training = TrainJob(
+    training = CrossEncoderJob(
         ranker=RankerConfig(encoder=TransformerEncoder.Config(backbone=location(backbone), budget=_BUDGET)),
         loss=BinaryCrossEntropy.Config(),
         training=TrainingSettings(epochs=1, batch_size=4 * num_workers, train_negatives=1),

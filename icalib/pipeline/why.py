@@ -97,17 +97,17 @@ def why(folder: Path, pool_id: str) -> Why:
     A SettingError says that there is no such pool, a RunFolderError that the run's stages were removed.
     """
     run = RunFolder.open(folder)
-    settings = RunConfig.recorded(run.path / "config.yaml", run.config)
-    found = _find(settings.data, pool_id)
+    config = RunConfig.recorded(run.path / "config.yaml", run.config)
+    found = _find(config.data, pool_id)
     if found is None:
         raise SettingError(
-            f"no pool of {settings.data} has the id {pool_id}. Predictions, pseudo labels and the report's cases name "
+            f"no pool of {config.data} has the id {pool_id}. Predictions, pseudo labels and the report's cases name "
             "pools by their `pool_id`."
         )
     split, row, pool = found
-    trail = _Trail(run, settings, pool, split)
+    trail = _Trail(run, config, pool, split)
     readings = tuple(trail.rounds() if split == "train" else trail.final())
-    return Why(pool, split, readings, "" if readings else _absence(settings, split, row))
+    return Why(pool, split, readings, "" if readings else _absence(config, split, row))
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,11 @@ def _find(data: Path, pool_id: str) -> tuple[Split, int, Pool] | None:
     return None
 
 
-def _absence(settings: RunConfig, split: Split, row: int) -> str:
-    order = read_column(settings.data, split, "label_order")
-    if row not in settings.selection.rows(split, "all", order):
+def _absence(config: RunConfig, split: Split, row: int) -> str:
+    order = read_column(config.data, split, "label_order")
+    if row not in config.selection.rows(split, "all", order):
         return "the run's --limit leaves this pool out"
-    if split == "train" and row in settings.selection.rows(split, "labelled", order):
+    if split == "train" and row in config.selection.rows(split, "labelled", order):
         return "this pool is labelled: its gold label is trained on"
     return "no round of this run drew this pool" if split == "train" else "this pool has no scores"
 
@@ -181,14 +181,14 @@ def _thresholds(configured: PseudoLabelRule, rule: PseudoLabelRule) -> str:
 class _Trail:
     """The stages of a run that read one pool."""
 
-    def __init__(self, run: RunFolder, settings: RunConfig, pool: Pool, split: Split) -> None:
-        self._run, self._settings, self._pool, self._split = run, settings, pool, split
-        self._names = read_pool_set(settings.data).intents
+    def __init__(self, run: RunFolder, config: RunConfig, pool: Pool, split: Split) -> None:
+        self._run, self._config, self._pool, self._split = run, config, pool, split
+        self._names = read_pool_set(config.data).intents
         self._paths = {stage["digest"]: Path(stage["path"]) for stage in run.stages}
 
     def rounds(self) -> Iterator[Reading]:
         """Yield what each round's teacher read, and the pseudo labels that followed."""
-        configured = getattr(self._settings.settings.regime, "rule", None)
+        configured = getattr(self._config.settings.regime, "rule", None)
         for summary in self._run.round_summaries():
             assert isinstance(configured, PseudoLabelRule)
             rule = configured.model_copy(update={"scale": "absolute", **summary.thresholds})

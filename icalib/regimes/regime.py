@@ -14,7 +14,7 @@ from icalib.core.job import Artifact, Job
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.generated import TextKind
 from icalib.data.schema import Split
-from icalib.data.selection import Part, Selection
+from icalib.data.selection import Selection, Subset
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.generation.generator import AbstractGenerator
 from icalib.parts.job import PartName
@@ -41,7 +41,7 @@ class Scoring:
     """
 
     split: Split
-    part: Part
+    part: Subset
     estimator: AbstractEstimator.Config
     intents: IntentChoice | None = None
     sample: int | None = None
@@ -68,7 +68,7 @@ class Trained:
     out_of_fold: Mapping[PartName, tuple[Artifact, ...]] = field(default_factory=dict)
 
     @property
-    def fitted(self) -> SumOfParts:
+    def sum(self) -> SumOfParts:
         """The fitted sum."""
         return SumOfParts.alone(next(iter(self.parts))) if self.fit is None else SumOfParts.load(self.fit.path)
 

@@ -37,8 +37,8 @@ from icalib.reports.part_table import HEADINGS, part_rows
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
-    from icalib.external.calibrator import Calibrator
     from icalib.pipeline.dry import DryStage
+    from icalib.score_files.calibrator import Calibrator
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
 """Metrics in the order in which a narrow terminal makes room for them."""
@@ -189,7 +189,7 @@ def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:
 
 def print_calibration(calibrator: Calibrator, console: Console | None = None) -> None:
     """Print the metrics of each method on the queries that fitted nothing, and what was chosen."""
-    from icalib.external.calibrator import METRICS, UNCHANGED
+    from icalib.score_files.calibrator import METRICS, UNCHANGED
 
     console = console or people_console()
     rows: list[list[Text]] = []

@@ -28,7 +28,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 
 @dataclass(frozen=True)
-class ScoringContext:
+class LoadedCross:
     """Cross-encoder, estimator and device of scoring."""
 
     ranker: Ranker
@@ -49,7 +49,7 @@ class ScoringContext:
 
 
 def cross_columns(
-    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, seed: int
+    context: LoadedCross, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, seed: int
 ) -> Columns:
     """Return the cross-encoder's columns of pools: the plain view, and with predicted `intents` the intent view.
 
@@ -64,12 +64,7 @@ def cross_columns(
 
 
 def score_token_pools(
-    context: ScoringContext,
-    pools: Sequence[TokenPool],
-    *,
-    with_intents: bool,
-    seed: int,
-    offsets: Offsets | None = None,
+    context: LoadedCross, pools: Sequence[TokenPool], *, with_intents: bool, seed: int, offsets: Offsets | None = None
 ) -> Shard:
     """Score pools by the cross-encoder and the offsets of the other parts (SCORE_SCHEMA, SHARD_INTENT_SCHEMA).
 
@@ -89,7 +84,7 @@ def score_token_pools(
     return scores, None if intents is None else intent_shard(pools, intents)
 
 
-def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> list[list[list[int]]]:
+def predict_intents(context: LoadedCross, pools: Sequence[TokenPool]) -> list[list[list[int]]]:
     """Predict the intents of every utterance given those predicted for earlier utterances, without dropout.
 
     Returns:
@@ -105,7 +100,7 @@ def predict_intents(context: ScoringContext, pools: Sequence[TokenPool]) -> list
     return chosen
 
 
-def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:
+def _intent_probs(context: LoadedCross, questions: Sequence[Encoded]) -> npt.NDArray[np.float64]:
     _set_training(context.ranker, False)
     probs = np.zeros((len(questions), len(context.ranker.config.intents)))
     batches, computed = context.batches(questions), list[torch.Tensor]()
@@ -119,7 +114,7 @@ def _intent_probs(context: ScoringContext, questions: Sequence[Encoded]) -> npt.
 
 
 def _intent_column(
-    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents], plain: Column, seed: int
+    context: LoadedCross, pools: Sequence[TokenPool], intents: Sequence[Intents], plain: Column, seed: int
 ) -> Column:
     """Return the intent view; a pool without intents has the same text in both, and the same values."""
     has_intents = np.array([any(map(len, names)) for names in intents])
@@ -133,7 +128,7 @@ def _intent_column(
 
 
 def _view_column(
-    context: ScoringContext, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: View, seed: int
+    context: LoadedCross, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: View, seed: int
 ) -> Column:
     inputs = PoolInputs.of(pools, context.layout, intents)
     batches, values = context.batches(inputs.inputs), list[torch.Tensor]()

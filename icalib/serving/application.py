@@ -22,7 +22,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.text import describe
 from icalib.core.version import __version__
 from icalib.data.schema import Pool
-from icalib.pipeline.inference import unlabelled_scores
+from icalib.pipeline.finished import unlabelled_scores
 from icalib.serving.json_body import JsonRoute
 from icalib.serving.limits import Limits
 from icalib.serving.protocols import AbstractRequest, DocumentsRequest, PredictRequest, Scored, TextsRequest, error_body

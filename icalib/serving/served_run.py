@@ -17,8 +17,8 @@ from icalib.core.version import __version__
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.parts.loaded import Loaded
+from icalib.pipeline.finished import FinishedRun, unlabelled_predictions
 from icalib.pipeline.guarantees import Guarantees
-from icalib.pipeline.inference import FinishedRun, unlabelled_predictions
 
 _POOL_ID = "000000000"  # id of every pool that is served, which `predict` gives to its first question
 _JOINT_QUESTIONS = 16
@@ -58,7 +58,7 @@ class ServedRun:
 
     def info(self) -> dict[str, Any]:
         """Return what /info says about the run."""
-        settings, fitted = self.run.settings, self.run.fitted
+        settings, fitted = self.run.config, self.run.fitted
         return {
             "model_id": self.run.folder.name,
             "model_type": {"reranker": {"id2label": {"0": "right"}, "label2id": {"right": 0}}},

@@ -69,12 +69,12 @@ def _rule(proposal: Proposal) -> PseudoLabelRule:
 
 
 def _first_scores(
-    settings: RunConfig, context: RunContext, *, with_validation: bool
+    config: RunConfig, context: RunContext, *, with_validation: bool
 ) -> tuple[list[Shard], list[Shard] | None]:
     """Return the scores of the unlabelled pools, and of validation, each as one shard, since many rules read them."""
     cache = StageCache(context.runs / CACHE, emit=context.emit)
-    stages = stages_of(settings, read_pool_set(settings.data), context, cache)
-    regime: SelfTraining = settings.settings.regime.build()
+    stages = stages_of(config, read_pool_set(config.data), context, cache)
+    regime: SelfTraining = config.settings.regime.build()
     unlabelled, validation = regime.first_scores(stages, with_validation=with_validation)
     return [_joined(unlabelled)], [_joined(validation)] if validation else None
 

@@ -28,7 +28,7 @@ from icalib.metrics.pairs import PoolScores, pool_softmax
 from icalib.metrics.summary import answer_metrics
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import PoolInputs, Ranker, make_batch
-from icalib.scoring.cross import ScoringContext, score_token_pools
+from icalib.scoring.cross import LoadedCross, score_token_pools
 from icalib.scoring.gain import GainRule, Shard, pool_scores, resolve_gain_rule
 from icalib.scoring.offsets import Offsets
 from icalib.training.settings import TrainingSettings
@@ -143,10 +143,10 @@ class PredictiveValidation(_AnswerValidation):
             self.prepare(ranker, rank, world_size)
         estimator, choice = self.estimator.build(), (self.rule or GainRule()).intents
         precision, max_tokens = self.settings.precision, self.settings.max_tokens_per_batch
-        context = ScoringContext(ranker, ranker.layout, estimator, self.device, precision, max_tokens, choice)
+        context = LoadedCross(ranker, ranker.layout, estimator, self.device, precision, max_tokens, choice)
         return [(number, self._score(context, number)) for number in range(rank, len(self._shards), world_size)]
 
-    def _score(self, context: ScoringContext, number: int) -> Shard:
+    def _score(self, context: LoadedCross, number: int) -> Shard:
         pools = list(self.store.pools(self._shards[number]))
         seed = child_seed(self.seed, "validation", number)
         return score_token_pools(context, pools, with_intents=self.rule is not None, seed=seed, offsets=self.offsets)

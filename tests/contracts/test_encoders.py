@@ -18,8 +18,8 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.listwise import PoolCrossEntropy
 from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker, load_ranker
-from icalib.scoring.cross import ScoringContext
-from icalib.training.answers import answer_curriculum
+from icalib.scoring.cross import LoadedCross
+from icalib.training.cross_encoder import answer_curriculum
 from icalib.training.examples import gold_labels
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
@@ -85,7 +85,7 @@ def test_what_is_post_trained_for_it_is_the_plain_cross_encoder(ranker: Ranker) 
 def scores(
     ranker: Ranker, store: TokenStore, rows: Any, estimator: AbstractEstimator | None = None
 ) -> dict[str, list[Any]]:
-    context = ScoringContext(
+    context = LoadedCross(
         ranker, ranker.layout, estimator or Deterministic.Config().build(), CPU, "fp32", 8192
     )  # fmt: skip
     return score_pools(context, store, list(rows), with_intents=False, seed=0)[0].to_pydict()

@@ -38,7 +38,7 @@ from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
@@ -56,7 +56,7 @@ SELECTION = Selection(labelled_fraction=0.1, limit={"train": 100})
 def examples(backbone: str) -> dict[type[Job], Job]:
     """A job of every class; a new class of jobs needs one here."""
     data, tokens = known(Path("pools")), known(Path("train.arrow"))
-    training = TrainJob(
+    training = CrossEncoderJob(
         ranker=ranker_config(Path(backbone)),
         loss=BinaryCrossEntropy.Config(),
         training=TrainingSettings(),

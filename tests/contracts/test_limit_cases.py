@@ -18,9 +18,9 @@ from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext
-from icalib.training.answers import answer_curriculum
+from icalib.scoring.cross import LoadedCross
 from icalib.training.conditioning import Conditioning
+from icalib.training.cross_encoder import answer_curriculum
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -45,7 +45,7 @@ def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[
     if method.head.has_posterior:
         assert isinstance(curriculum, AnswerCurriculum)
         Conditioning(curriculum, settings, CPU, 0).complete(ranker)
-    context = ScoringContext(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
+    context = LoadedCross(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
     return score_pools(context, store, [5, 6], with_intents=False, seed=0)[0].to_pydict()
 
 
@@ -125,6 +125,6 @@ def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probab
     (batch,) = curriculum.batches(0)
     _, loss = curriculum.losses(ranker, batch, CPU)
     assert loss.item() == pytest.approx(3 * math.log(4), rel=1e-6)
-    context = ScoringContext(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
+    context = LoadedCross(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
     probs = score_pools(context, store, [0, 1], with_intents=False, seed=0)[0]["prob_mean"].to_pylist()
     assert probs == pytest.approx([0.25] * 8)

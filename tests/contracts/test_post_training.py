@@ -18,7 +18,7 @@ from icalib.data.selection import Selection
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
 from icalib.models.checkpoint import read_weights
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -96,7 +96,7 @@ def test_without_an_update_methods_start_as_without_post_training(
     untouched = job(task).prepare(CPU)
     untouched.model.save(tmp_path, untouched.model.state_dict())
     made = job(task)
-    answers = TrainJob(
+    answers = CrossEncoderJob(
         ranker=made.ranker,
         loss=bert().loss,
         training=made.loop_settings,

@@ -28,7 +28,7 @@ from icalib.models.checkpoint import save_ranker
 from icalib.parts.job import ColumnJob
 from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import run
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.uncertainty.estimator import MCDropout
 
 pytestmark = pytest.mark.ray
@@ -58,7 +58,7 @@ class MakeJob:
     def __init__(self, *sources: Path) -> None:
         self._sources = sources
 
-    def __call__(self, trace: Path, zero_stage: int = 0) -> TrainJob:
+    def __call__(self, trace: Path, zero_stage: int = 0) -> CrossEncoderJob:
         loss = TracedLoss.Config(trace=trace, seconds=0.2)
         return train_job(
             *self._sources, loss=loss, dropout=0.1, batch_size=4, checkpoint_every=CHECKPOINT_EVERY,

@@ -25,11 +25,11 @@ from icalib.data.questions import read_questions
 from icalib.data.schema import checksum
 from icalib.data.settings import PrepareSettings
 from icalib.data.sources.readers import open_source
-from icalib.external.calibrator import CALIBRATOR_FILE, Calibrator, calibrate
-from icalib.external.scores import Columns, apply, read_labelled
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.score_pairs import claim, pairs_job
 from icalib.reports.html import write_report
+from icalib.score_files.calibrator import CALIBRATOR_FILE, Calibrator, calibrate
+from icalib.score_files.scores import Columns, apply, read_labelled
 
 _SAMPLES = Path(__file__).parents[1] / "contracts/samples/readers"
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext
+from icalib.scoring.cross import LoadedCross
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import _update
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
@@ -51,7 +51,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Generator[None, None, None]:
 def scores(
     ranker: Ranker, store: TokenStore, estimator: AbstractEstimator.Config, device: torch.device
 ) -> dict[str, list[float]]:
-    context = ScoringContext(ranker.to(device), ranker.layout, estimator.build(), device, "fp32", 2048)
+    context = LoadedCross(ranker.to(device), ranker.layout, estimator.build(), device, "fp32", 2048)
     table, _ = score_pools(context, store, range(8), with_intents=bool(ranker.config.intents), seed=3)
     return {name: table[name].to_pylist() for name in ("prob_mean", "logit_mean", "logit_var", "mutual_information")}
 

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from icalib.data.encoding import Encoded, TokenStore
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext
+from icalib.scoring.cross import LoadedCross
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import Curriculum, _update
 from icalib.training.settings import TrainingSettings
@@ -139,7 +139,7 @@ def update_on_meta(ranker: Ranker, curriculum: Curriculum) -> set[str]:
     return tasks
 
 
-def score_on_meta(context: ScoringContext, store: TokenStore, rows: Sequence[int], *, with_intents: bool) -> int:
+def score_on_meta(context: LoadedCross, store: TokenStore, rows: Sequence[int], *, with_intents: bool) -> int:
     """Score pools on `meta` and return how often results were read back, in excess of once for each batch.
 
     Args:
@@ -149,9 +149,9 @@ def score_on_meta(context: ScoringContext, store: TokenStore, rows: Sequence[int
         with_intents: also predict intents and score the view that has them.
     """
     num_batches, num_reads = 0, 0
-    batches, ranker = ScoringContext.batches, context.ranker.to(META)
+    batches, ranker = LoadedCross.batches, context.ranker.to(META)
 
-    def counted(self: ScoringContext, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
+    def counted(self: LoadedCross, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
         nonlocal num_batches
         found = batches(self, inputs)
         num_batches += len(found)
@@ -165,7 +165,7 @@ def score_on_meta(context: ScoringContext, store: TokenStore, rows: Sequence[int
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     context = replace(context, ranker=ranker, device=META)
-    patches = patch.object(ScoringContext, "batches", counted), patch.object(Tensor, "cpu", read)
+    patches = patch.object(LoadedCross, "batches", counted), patch.object(Tensor, "cpu", read)
     with _known_limits(), patches[0], patches[1], NoWaiting():
         score_pools(context, store, rows, with_intents=with_intents, seed=0)
     assert num_batches

@@ -17,9 +17,9 @@ from icalib.data.encoding import TokenStore
 from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext
-from icalib.training.answers import answer_curriculum
+from icalib.scoring.cross import LoadedCross
 from icalib.training.conditioning import Conditioning
+from icalib.training.cross_encoder import answer_curriculum
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import Curriculum, train
@@ -35,7 +35,7 @@ class TinyRun:
 
     ranker: Ranker
     curriculum: Curriculum
-    context: ScoringContext
+    context: LoadedCross
     before: dict[str, Tensor]
     num_steps: int
     scores: pa.Table
@@ -70,7 +70,7 @@ def train_and_score(
     if method.head.has_posterior:
         assert isinstance(curriculum, AnswerCurriculum)
         Conditioning(curriculum, settings, CPU, 0).complete(ranker)
-    context = ScoringContext(
+    context = LoadedCross(
         ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", method.scoring.max_tokens_per_batch
     )
     views = method.regime.view_rule() is not None

@@ -14,7 +14,7 @@ from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
 from icalib.models.checkpoint import RankerConfig
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.settings import TrainingSettings
 
 
@@ -26,7 +26,7 @@ def train_job(
     loss: AbstractLoss.Config | None = None,
     dropout: float = 0.0,
     **training: Any,
-) -> TrainJob:
+) -> CrossEncoderJob:
     """One epoch over some labelled pools, whose tokens go to `folder`; training settings may be given other values."""
     tokens = token_store(pools, "train", backbone, folder).path
     settings = {
@@ -36,7 +36,7 @@ def train_job(
         "train_negatives": 1,
         "precision": "fp32",
     }
-    return TrainJob(
+    return CrossEncoderJob(
         ranker=ranker_config(backbone, intents=read_pool_set(pools).intents, dropout=dropout),
         loss=loss or BinaryCrossEntropy.Config(),
         training=TrainingSettings.model_validate(settings | training),
@@ -48,7 +48,7 @@ def train_job(
     )
 
 
-def answer_job(tokens: Path, ranker: RankerConfig, **values: Any) -> TrainJob:
+def answer_job(tokens: Path, ranker: RankerConfig, **values: Any) -> CrossEncoderJob:
     """One epoch of a ranker over a fifth of `tokens`/train.arrow; any field may be given another value."""
     fields: dict[str, Any] = {
         "ranker": ranker,
@@ -59,4 +59,4 @@ def answer_job(tokens: Path, ranker: RankerConfig, **values: Any) -> TrainJob:
         "validation_tokens": known(tokens / "validation.arrow"),
         "seed": 3,
     }
-    return TrainJob(**fields | values)
+    return CrossEncoderJob(**fields | values)

@@ -14,7 +14,7 @@ from icalib.core.errors import DamagedFileError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 

@@ -22,7 +22,7 @@ from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 

@@ -22,8 +22,8 @@ from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
+from icalib.pipeline.finished import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.guarantees import Guarantees
-from icalib.pipeline.inference import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
@@ -115,7 +115,7 @@ def test_runs_are_evaluated_with_their_own_threshold_once(
         result = evaluate(finished, other_pools, 6, around)
         assert result["test"]["num_pools"] == 6
         assert result["test"]["threshold"] == finished.fitted.decision_threshold
-        assert (result["data"], result["trained_on"]) == (str(other_pools), str(finished.settings.data))
+        assert (result["data"], result["trained_on"]) == (str(other_pools), str(finished.config.data))
         folder = finished.folder.shift_path("counter")
         metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
         assert {row["metric"]: row["value"] for row in metrics}["R@1"] == result["test"]["R@1"]

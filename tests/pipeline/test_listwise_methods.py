@@ -14,7 +14,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.questions import Question
 from icalib.pipeline.evaluation import Fitted
-from icalib.pipeline.inference import FinishedRun, cost_of, evaluate
+from icalib.pipeline.finished import FinishedRun, cost_of, evaluate
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 

@@ -66,7 +66,7 @@ def test_other_seeds_share_both_and_other_fractions_the_word_vectors(
 
     monkeypatch.setattr(LocalExecutor, "train", refuse)
     settings = small_settings("iart", tiny_pools, tiny_bert, **SMALL)
-    for change, first in (({"seed": 2}, "TrainJob"), ({"labelled": 0.2}, "IntentClassifierJob")):
+    for change, first in (({"seed": 2}, "CrossEncoderJob"), ({"labelled": 0.2}, "IntentClassifierJob")):
         with pytest.raises(Interrupted, match=first):
             run(settings.model_copy(update=change), run_context(runs, Silent()))
 

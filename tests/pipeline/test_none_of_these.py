@@ -22,7 +22,7 @@ from icalib.data.schema import Pool
 from icalib.data.simulate import simulate
 from icalib.metrics.pairs import PoolScores
 from icalib.pipeline.evaluation import Fitted
-from icalib.pipeline.inference import FinishedRun, evaluate
+from icalib.pipeline.finished import FinishedRun, evaluate
 from icalib.pipeline.run import RunContext, run
 
 METRICS = {"AUROC_none", "false_accepts@90", "ECE_none"}

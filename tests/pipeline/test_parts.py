@@ -22,10 +22,10 @@ from icalib.parts.loaded import LoadedMembers
 from icalib.parts.sum import SumOfParts
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.run import RunContext, run
 from icalib.scoring.scores import Shards
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import TrainingJob
 
 PARTS: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_another_machine_predicts_what_the_run_did(
         found = fit_sum(*arguments)
         return found.model_copy(update={"parts": tuple(one.model_copy(update={"weight": 1.5}) for one in found.parts)})
 
-    monkeypatch.setattr("icalib.parts.sum.fit_sum", with_all_parts)
+    monkeypatch.setattr("icalib.parts.fit.fit_sum", with_all_parts)
     finished = run(settings, run_context(tmp_path))
     members = FinishedRun.open(shutil.copytree(finished.path, tmp_path / "copy")).load_members()
     assert isinstance(members, LoadedMembers)
@@ -101,7 +101,7 @@ def test_an_interrupted_run_goes_on_and_a_repeated_one_reuses_every_stage(
     train = LocalExecutor.train
 
     def interrupted(executor: LocalExecutor, job: TrainingJob, *arguments: Any) -> None:
-        if isinstance(job, TrainJob):
+        if isinstance(job, CrossEncoderJob):
             raise Interrupted
         train(executor, job, *arguments)
 

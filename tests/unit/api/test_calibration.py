@@ -10,7 +10,7 @@ import icalib
 from icalib.cli import main  # noqa: F401  (registers the verbs)
 from icalib.cli.app import app
 from icalib.core.errors import SettingError
-from icalib.external.calibrator import Calibrator
+from icalib.score_files.calibrator import Calibrator
 
 ROWS = score_rows(scored_pools(80))
 

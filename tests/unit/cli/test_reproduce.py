@@ -57,9 +57,9 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr("icalib.distributed.session.stop", lambda: None)
     monkeypatch.setattr("icalib.api.session.Session.context", None)
     monkeypatch.setattr("icalib.pipeline.run.run", made.run)
-    monkeypatch.setattr("icalib.pipeline.inference.evaluate", made.evaluate)
+    monkeypatch.setattr("icalib.pipeline.finished.evaluate", made.evaluate)
     monkeypatch.setattr(
-        "icalib.pipeline.inference.FinishedRun.open", lambda path: SimpleNamespace(folder=RunFolder.open(path))
+        "icalib.pipeline.finished.FinishedRun.open", lambda path: SimpleNamespace(folder=RunFolder.open(path))
     )
     return made
 

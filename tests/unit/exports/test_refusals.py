@@ -20,7 +20,7 @@ from icalib.exports.refusals import check_exportable, check_installed, exact_for
 from icalib.parts.job import PartName
 from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts
 from icalib.pipeline.evaluation import Fitted
-from icalib.pipeline.inference import FinishedRun
+from icalib.pipeline.finished import FinishedRun
 from icalib.scoring.gain import GainRule
 
 ISOTONIC = IsotonicMap(logits=(0.0, 1.0), probs=(0.1, 0.9))
@@ -56,7 +56,7 @@ def with_parts(run: FinishedRun, folder: Path, *names: PartName) -> FinishedRun:
         (finished("jm"), "softmax", None),
         (finished("dual-encoder"), "ranks by a bi-encoder", "sentence-transformer"),
     ],
-    ids=lambda value: value.settings.method if isinstance(value, FinishedRun) else "",
+    ids=lambda value: value.config.method if isinstance(value, FinishedRun) else "",
 )
 def test_what_a_cross_encoder_cant_express(run: FinishedRun, found: str, exact: str | None, tmp_path: Path) -> None:
     check_refusal(with_parts(run, tmp_path, "cross"), found, exact)

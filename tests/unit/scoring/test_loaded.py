@@ -11,7 +11,7 @@ from helpers.tiny_models import ranker_config
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker, load_for_scoring, load_ranker
-from icalib.scoring.cross import ScoringContext
+from icalib.scoring.cross import LoadedCross
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def test_weights_rounded_once_give_the_same_scores(
     rankers = [load_ranker(checkpoint).eval(), load_for_scoring(checkpoint, "bf16", CPU)]
     tables = [
         score_pools(
-            ScoringContext(ranker, ranker.layout, estimator.build(), CPU, "bf16", 2048),
+            LoadedCross(ranker, ranker.layout, estimator.build(), CPU, "bf16", 2048),
             store,
             [3, 5],
             with_intents=True,

@@ -14,7 +14,7 @@ from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext, predict_intents
+from icalib.scoring.cross import LoadedCross, predict_intents
 from icalib.scoring.gain import IntentChoice
 from icalib.scoring.scores import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
@@ -27,8 +27,8 @@ def ranker(tiny_bert: Path, intents: tuple[str, ...]) -> Ranker:
     return tiny_ranker(tiny_bert, intents=intents)
 
 
-def context(ranker: Ranker, estimator: AbstractEstimator.Config, max_tokens: int = 2048) -> ScoringContext:
-    return ScoringContext(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", max_tokens)
+def context(ranker: Ranker, estimator: AbstractEstimator.Config, max_tokens: int = 2048) -> LoadedCross:
+    return LoadedCross(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", max_tokens)
 
 
 def test_both_views_of_every_pair_are_scored_in_the_order_of_the_pools(ranker: Ranker, store: TokenStore) -> None:

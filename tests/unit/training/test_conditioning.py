@@ -22,9 +22,9 @@ from icalib.heads.random_features import RandomFeatureHead
 from icalib.metrics.calibration import ece, nll
 from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import load_ranker
-from icalib.scoring.cross import ScoringContext
-from icalib.training.answers import TrainJob
+from icalib.scoring.cross import LoadedCross
 from icalib.training.conditioning import Conditioning, choose_support
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.examples import Example, gold_labels
 from icalib.training.job import Training, complete_posterior, run_here
 from icalib.training.local_engine import LocalEngine
@@ -42,11 +42,11 @@ POLYA_GAMMA = PolyaGammaHead.Config(
 )
 
 
-def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> TrainJob:
+def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> CrossEncoderJob:
     return answer_job(tokens, ranker_config(backbone).model_copy(update={"head": head}), training=SETTINGS)
 
 
-def saved(folder: Path, training: Training, job: TrainJob) -> Path:
+def saved(folder: Path, training: Training, job: CrossEncoderJob) -> Path:
     save_ranker(folder, job.ranker, training.model.state_dict())
     return folder
 
@@ -65,7 +65,7 @@ class Worker:
         self.rank, self.gather = rank, gather
 
 
-def add_posterior(checkpoint: Path, made: Training, job: TrainJob) -> None:
+def add_posterior(checkpoint: Path, made: Training, job: CrossEncoderJob) -> None:
     job.add_posterior(checkpoint, made, LocalEngine(made.model, SETTINGS))
     write_json(checkpoint.parent / "result.json", {"num_jitters": 0})
     complete_posterior(job, checkpoint.parent, run_here)
@@ -193,7 +193,7 @@ def test_validation_judges_the_probabilities_that_the_posterior_predicts(
         ranker.answer_posterior(first_pairs(made))
     measured = validation.metrics([validation(ranker, 0, 1)])
     store = TokenStore(tokens / "validation.arrow")
-    context = ScoringContext(ranker, ranker.layout, Posterior.Config().build(), CPU, "fp32", 2048)
+    context = LoadedCross(ranker, ranker.layout, Posterior.Config().build(), CPU, "fp32", 2048)
     table, _ = score_pools(context, store, range(len(store)), with_intents=False, seed=0)
     prob, label = table["prob_mean"].to_numpy(), table["label"].to_numpy()
     assert measured["cal/NLL"] == pytest.approx(nll(prob, label), rel=1e-4)

@@ -10,7 +10,7 @@ from helpers.train_jobs import answer_job
 from torch import Tensor
 
 from icalib.heads.polya_gamma import PolyaGammaHead
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.loop import _update
 from icalib.training.pairs import JointAnswerCurriculum
 from icalib.training.settings import TrainingSettings
@@ -66,7 +66,7 @@ def update(tokens: Path, backbone: Path, *, workers: int, accumulation: int) -> 
     return loss, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def run(model: Any, curriculum: Any, job: TrainJob, batch: Any, worker: Any) -> float:
+def run(model: Any, curriculum: Any, job: CrossEncoderJob, batch: Any, worker: Any) -> float:
     return _update(model, worker, curriculum, job.training, batch, 3, 0)[1].item()
 
 

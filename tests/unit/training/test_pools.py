@@ -18,7 +18,7 @@ from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext
+from icalib.scoring.cross import LoadedCross
 from icalib.training.examples import gold_labels
 from icalib.training.pools import PoolCurriculum, PoolExample
 from icalib.training.settings import TrainingSettings
@@ -75,7 +75,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_pools_wherever_they_are_compute
 
 
 def scored(ranker: Ranker, store: TokenStore, rows: Sequence[int]) -> pa.Table:
-    context = ScoringContext(ranker, ranker.layout, Deterministic.Config().build(), CPU, "fp32", 512)
+    context = LoadedCross(ranker, ranker.layout, Deterministic.Config().build(), CPU, "fp32", 512)
     return score_pools(context, store, rows, with_intents=False, seed=0)[0]
 
 

@@ -17,7 +17,7 @@ from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.metrics.calibration import nll
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext
+from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, GainRule
 from icalib.training import validation as validation_module
 from icalib.training.settings import TrainingSettings
@@ -70,7 +70,7 @@ def test_the_judged_probabilities_are_means_over_passes_in_the_chosen_view(
     measured = judge.metrics([judge(ranker, 0, 1)])["cal/NLL"]
 
     def expected(estimator: AbstractEstimator.Config, view: str) -> float:
-        context = ScoringContext(ranker, ranker.layout, estimator.build(), CPU, "fp32", SETTINGS.max_tokens_per_batch)
+        context = LoadedCross(ranker, ranker.layout, estimator.build(), CPU, "fp32", SETTINGS.max_tokens_per_batch)
         seed = child_seed(1, "validation", 0)
         table, _ = score_pools(context, held_out, range(len(held_out)), with_intents=True, seed=seed)
         rows = np.array(table["view"].to_pylist()) == view

@@ -16,7 +16,7 @@ from icalib.data.encoding import TokenStore
 from icalib.heads.head import LogitPosterior
 from icalib.inference.moments import mixture_moments
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import ScoringContext
+from icalib.scoring.cross import LoadedCross
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 FOUR = MCDropout.Config(num_passes=4)
@@ -26,7 +26,7 @@ MOMENTS = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_informati
 def scores(
     ranker: Ranker, store: TokenStore, estimator: AbstractEstimator.Config, seed: int = 1
 ) -> dict[str, np.ndarray]:
-    context = ScoringContext(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", 2048)
+    context = LoadedCross(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", 2048)
     table, _ = score_pools(context, store, range(6), with_intents=False, seed=seed)
     return {name: table[name].to_numpy() for name in table.column_names}
 

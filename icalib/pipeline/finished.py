@@ -51,7 +51,7 @@ class FinishedRun:
     """A finished run folder, with everything that predictions need."""
 
     folder: RunFolder
-    settings: RunConfig
+    config: RunConfig
     fitted: Fitted
     members: tuple[tuple[Path, AbstractEstimator.Config], ...]
     """Checkpoint and estimator of each model whose probabilities are averaged; empty for untrained rankers."""
@@ -62,17 +62,17 @@ class FinishedRun:
         folder = RunFolder.open(path)
         pull(folder.checkpoint_path)
         folder.check(checkpoints=True)
-        settings = RunConfig.recorded(path / "config.yaml", folder.config)
+        config = RunConfig.recorded(path / "config.yaml", folder.config)
         members = tuple(
             (checkpoint, validated_file(path / "members.json", AbstractEstimator.Config, estimator))
             for checkpoint, estimator in folder.members
         )
-        if not folder.fitted_path.is_file() or (settings.settings.regime.trains and not members):
+        if not folder.fitted_path.is_file() or (config.settings.regime.trains and not members):
             raise RunFolderError(
                 f"{path} lacks {folder.fitted_path.name} or members.json, which predictions need. "
                 "Run its `icalib run` command again with --fresh."
             )
-        return cls(folder, settings, Fitted.load(folder.fitted_path), members)
+        return cls(folder, config, Fitted.load(folder.fitted_path), members)
 
     @property
     def data_digest(self) -> str:
@@ -82,21 +82,21 @@ class FinishedRun:
     @cached_property
     def has_softmax(self) -> bool:
         """Whether probabilities are those of a softmax over a pool."""
-        has_loss = bool(self.members) and self.settings.settings.loss.link == "softmax"
+        has_loss = bool(self.members) and self.config.settings.loss.link == "softmax"
         return has_loss or isinstance(self.fitted.calibration, PoolSoftmaxMap)
 
     def check_has_models(self) -> None:
         """Refuse a run whose method has no models to load."""
-        if not self.settings.settings.regime.can_be_loaded:
+        if not self.config.settings.regime.can_be_loaded:
             raise SettingError(
-                f"{self.folder.path} is a run of `{self.settings.method}`, which has no model to load. Give a run of a "
+                f"{self.folder.path} is a run of `{self.config.method}`, which has no model to load. Give a run of a "
                 "method with one, such as dual-encoder, bert or icast; `score` and `evaluate` also accept this run."
             )
 
     def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
         """Load the models into this process, on its GPU if it has one; `scoring` replaces the method's settings."""
         self.check_has_models()
-        method, device = self.settings.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        method, device = self.config.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if not method.regime.trains:
             found = next((path / "similarity" for path, _ in self.members), None)
             return LoadedBiEncoder.load(method.encoder, found, device)
@@ -136,17 +136,17 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     started = time.monotonic()
     remove(folder.path / "result.json")
     predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, context))
-    metrics = run.fitted.summarise(predictions, seed=run.settings.seed, also=run.settings.metrics)
+    metrics = run.fitted.summarise(predictions, seed=run.config.seed, also=run.config.metrics)
     folder.write_table("predictions.parquet", predictions)
     split = pa.array(["test"] * metrics.num_rows)
     folder.write_table("metrics.parquet", metrics.add_column(0, METRIC_SCHEMA.field("split"), split))
     result = {
         "run": location(run.folder.path),
-        "method": run.settings.method,
+        "method": run.config.method,
         "data": location(data),
-        "trained_on": location(run.settings.data),
-        "labelled": run.settings.labelled,
-        "seed": run.settings.seed,
+        "trained_on": location(run.config.data),
+        "labelled": run.config.labelled,
+        "seed": run.config.seed,
         **inputs,
         "test": dict(zip(metrics["metric"].to_pylist(), metrics["value"].to_pylist(), strict=True)),
         "seconds": {"total": round(time.monotonic() - started, 2)},
@@ -163,7 +163,7 @@ def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats:
     """
     num_pools = math.ceil(num_pairs / read_pool_set(data).num_candidates)
     pools = selected_pools(data, "test", Selection(labelled_fraction=1.0, limit={"test": num_pools}))
-    names = [run.settings.method for run in runs]
+    names = [run.config.method for run in runs]
     labels = names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]
     members = [run.load_members(ScoringSettings()) for run in runs]
     return measure_costs(list(zip(labels, members, strict=True)), pools, repeats=repeats)
@@ -171,14 +171,14 @@ def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats:
 
 def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext) -> list[Stage]:
     """Return the stages with each member's scores of a split's pools; see `iter_predictions`."""
-    method = run.settings.settings
+    method = run.config.settings
     limits: dict[Split, int] = {} if limit is None else {split: limit}
     members = [Member(_kept(folder), estimator) for folder, estimator in run.members]
     if members:  # the encoder in a checkpoint refers to the checkpoint's own tokenizer
         method = method.model_copy(update={"encoder": member_encoder(run.members[0][0])})
     whole = {"data": data, "labelled": 1.0, "limit": limits, "resample_labels": False}
     stages = RunStages(
-        config=run.settings.model_copy(update={**whole, "settings": method}),
+        config=run.config.model_copy(update={**whole, "settings": method}),
         pool_set=read_pool_set(data),
         splits=(split,),
         cache=StageCache(context.runs / CACHE, emit=context.emit),
@@ -211,7 +211,7 @@ def checkpoint_digest(folder: Path) -> str:
 
 def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Pool]) -> pa.Table:
     """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend."""
-    shard = run.settings.settings.scoring.pools_per_shard
+    shard = run.config.settings.scoring.pools_per_shard
     with tempfile.TemporaryDirectory() as folder:
         store = members.tokenize(pools, Path(folder) / "questions.arrow")
         tables = [
@@ -220,7 +220,7 @@ def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Po
                     members.score(
                         store,
                         range(start, min(start + shard, len(pools))),
-                        child_seed(run.settings.seed, "questions", start),
+                        child_seed(run.config.seed, "questions", start),
                     )
                 ],
                 run.fitted,

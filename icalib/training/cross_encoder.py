@@ -36,7 +36,7 @@ from icalib.training.validation import PlainValidation, PredictiveValidation, Va
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
-class TrainJob(TrainingJob):
+class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 14  # corrects other parts

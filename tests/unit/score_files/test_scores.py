@@ -8,7 +8,7 @@ import pytest
 from helpers.scored_pools import score_rows, scored_pools, write_scores
 
 from icalib.core.errors import DataError
-from icalib.external.scores import Columns, read_labelled
+from icalib.score_files.scores import Columns, read_labelled
 
 POOLS = scored_pools(40)
 ROWS = score_rows(POOLS)

@@ -11,9 +11,9 @@ from helpers.scored_pools import score_rows, scored_pools, write_scores
 from scipy.special import expit
 
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
-from icalib.external import scores as module
-from icalib.external.calibrator import Calibrator, calibrate
-from icalib.external.scores import Columns, apply
+from icalib.score_files import scores as module
+from icalib.score_files.calibrator import Calibrator, calibrate
+from icalib.score_files.scores import Columns, apply
 
 POOLS = scored_pools(300)
 NEW = scored_pools(60, seed=5)

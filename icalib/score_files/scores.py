@@ -21,8 +21,8 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import atomic_write
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import Kind, kind_of, read_rows, row_of
-from icalib.external.calibrator import Calibrator
 from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.score_files.calibrator import Calibrator
 
 S = TypeVar("S", bound="Scored")
 _LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}  # as JSON, CSV and pandas write them

@@ -9,8 +9,8 @@ from scipy.special import expit
 
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
-from icalib.external.calibrator import METHODS, calibrate
 from icalib.metrics.calibration import brier, ece, nll
+from icalib.score_files.calibrator import METHODS, calibrate
 
 POOLS = scored_pools()
 
