@@ -16,8 +16,6 @@ from icalib.encoders.transfer import to_device
 from icalib.encoders.transformer import BackboneEncoder, Batch, Encoded
 from icalib.encoders.turns import turn_numbers
 
-Normalisation = Literal["random-walk", "symmetric"]
-
 
 @final
 class GraphEncoder(BackboneEncoder):
@@ -38,10 +36,6 @@ class GraphEncoder(BackboneEncoder):
         """Which vectors the head gets; a single branch is an ablation."""
         graph_layers: int = Field(default=2, ge=0)
         """Layers V ← ReLU(ÂVW) + V."""
-        normalisation: Normalisation = "random-walk"
-        """Normalisation of the adjacency matrix with self loops: D⁻¹A, whose rows sum to 1, or D^−½AD^−½."""
-        sequence_attention: bool = True
-        """Whether a self-attention layer precedes the reading of [CLS] in the sequence branch."""
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__(config, num_intents=num_intents, pretrained=pretrained)
@@ -53,7 +47,7 @@ class GraphEncoder(BackboneEncoder):
         layers = config.graph_layers if with_graph else 0
         self.graph_layers = nn.ModuleList(nn.Linear(states, states, bias=False) for _ in range(layers))
         heads = int(self.backbone.config.num_attention_heads)
-        self.attention = SelfAttention(states, heads, dropout) if with_sequence and config.sequence_attention else None
+        self.attention = SelfAttention(states, heads, dropout) if with_sequence else None
         self.dropout = Dropout(dropout)
         self.width = states * (2 * with_graph + with_sequence)
 
@@ -63,8 +57,8 @@ class GraphEncoder(BackboneEncoder):
         vectors: list[Tensor] = []
         if self.config.branches != "sequence":
             vectors += self._graph(states_BLD, batch)
-        if self.config.branches != "graph":
-            vectors.append(states_BLD[:, 0] if self.attention is None else self.attention(states_BLD, mask_BL))
+        if self.attention is not None:
+            vectors.append(self.attention(states_BLD, mask_BL))
         features_BD = self.dropout(torch.cat(vectors, 1))
         return Encoded(states_BLD, features_BD)
 
@@ -74,7 +68,7 @@ class GraphEncoder(BackboneEncoder):
         num_nodes = int(num_turns_B.max()) + 1
         numbers_BL, num_turns_B = (to_device(tensor, states_BLD.device) for tensor in (numbers_BL, num_turns_B))
         nodes_BVD = utterance_nodes(states_BLD, numbers_BL, num_turns_B, num_nodes)
-        edges_BVV = adjacency(num_turns_B, nodes_BVD.shape[1], self.config.normalisation).to(nodes_BVD.dtype)
+        edges_BVV = adjacency(num_turns_B, nodes_BVD.shape[1]).to(nodes_BVD.dtype)
         for layer in self.graph_layers:
             nodes_BVD = torch.relu(edges_BVV @ layer(nodes_BVD)) + nodes_BVD  # V ← ReLU(ÂVW) + V
         missing_BV = torch.arange(nodes_BVD.shape[1], device=num_turns_B.device) > num_turns_B[:, None]
@@ -89,8 +83,8 @@ def utterance_nodes(states_BLD: Tensor, numbers_BL: Tensor, num_turns_B: Tensor,
     return sums_BVD / member_BLV.sum(1).clamp(min=1)[:, :, None]
 
 
-def adjacency(num_turns_B: Tensor, num_nodes: int, normalisation: Normalisation) -> Tensor:
-    """Return the normalised adjacency matrices Â [B, V, V] of the utterance dependency graphs; 0 for missing nodes.
+def adjacency(num_turns_B: Tensor, num_nodes: int) -> Tensor:
+    """Return Â = D⁻¹A [B, V, V] of the utterance dependency graphs: rows sum to 1, but those of missing nodes to 0.
 
     Undirected edges join the response (node 0) and each turn (nodes 1 …), and consecutive turns; each node has a loop.
     """
@@ -99,10 +93,7 @@ def adjacency(num_turns_B: Tensor, num_nodes: int, normalisation: Normalisation)
     joined_VV = (distance_VV <= 1) | (index_V == 0) | (index_V[:, None] == 0)
     exists_BV = index_V <= num_turns_B[:, None]
     edges_BVV = (joined_VV & exists_BV[:, :, None] & exists_BV[:, None]).float()
-    degree_BV = edges_BVV.sum(2).clamp(min=1)
-    if normalisation == "random-walk":
-        return edges_BVV / degree_BV[:, :, None]
-    return edges_BVV * (degree_BV[:, :, None] * degree_BV[:, None]).rsqrt()
+    return edges_BVV / edges_BVV.sum(2, keepdim=True).clamp(min=1)
 
 
 class SelfAttention(nn.Module):

@@ -29,8 +29,6 @@ class SAM(BackboneEncoder):
 
         turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
         """Write a separator between the utterances of a context: it delimits the turns."""
-        frozen_backbone: bool = False
-        """Freeze the backbone and train only the matching."""
         similarity_features: bool = True
         """Use the first layer, which compares words; without it SAM is a hierarchical BERT."""
         matching_size: int = Field(default=256, ge=2, multiple_of=2)
@@ -40,8 +38,6 @@ class SAM(BackboneEncoder):
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__(config, num_intents=num_intents, pretrained=pretrained)
         self._separator = Tokenizer(config.backbone).separator
-        if config.frozen_backbone:
-            self.backbone.requires_grad_(False)
         size = config.matching_size
         self.similarity = SimilarityFeatures(self.width, size) if config.similarity_features else None
         self.semantic = SemanticFeatures(self.width, size)
