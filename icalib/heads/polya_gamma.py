@@ -18,7 +18,6 @@ from icalib.core.errors import PosteriorError
 from icalib.heads.head import LogitPosterior, PairLoss, PosteriorHead, PosteriorTask, Support
 from icalib.inference import gibbs
 from icalib.inference.gibbs import ChainProblem, Chains, Conditional
-from icalib.inference.polya_gamma import Method
 
 KernelName = Literal["rbf", "matern", "linear"]
 
@@ -43,22 +42,17 @@ class PolyaGammaHead(PosteriorHead):
         kernel: KernelName = "rbf"
         """RBF, Matérn 5/2, or the inner product, which makes the head Bayesian logistic regression."""
         length_scale: float = Field(default=1.0, gt=0)
-        """ℓ, in units of distance between features; normalised features are at most 2 apart."""
+        """ℓ, in units of distance between features, which are at most 2 apart."""
         output_scale: float = Field(default=8.0, gt=0)
         """σ², the prior variance of a logit."""
         learn_kernel: bool = False
-        """Learn ℓ and σ² too. With a learnt σ² above 16, use more than 32 quadrature nodes for predictions."""
-        normalise: bool = True
-        """Divide projected features by their length; otherwise distances in the hundreds make all kernels 0."""
+        """Learn ℓ and σ² too. With a learned σ² above 16, use more than 32 quadrature nodes for predictions."""
         num_chains: int = Field(default=30, ge=1)
         """Gibbs chains, in training and for the posterior."""
         num_steps: int = Field(default=10, ge=1)
         """Gibbs steps of each chain for a training batch."""
         prediction_steps: int = Field(default=20, ge=1)
         """Gibbs steps of each chain for the posterior; with fewer it has not converged and looks under-confident."""
-        train_sampler: Method = "series"
-        """How Pólya–Gamma variables are drawn in training: by a series of 64 terms, or exactly. For the posterior they
-        are always drawn exactly."""
         support: Support = Support()
         """The pairs that the posterior is computed from. Prediction time grows with the square of their number."""
 
@@ -120,7 +114,7 @@ class PolyaGammaHead(PosteriorHead):
                 num_chains=self.config.num_chains,
                 num_steps=self.config.num_steps,
                 generator=torch.Generator().manual_seed(seed),
-                method=self.config.train_sampler,
+                method="series",  # 64 terms, faster than the exact draws of the posterior
             )
             conditional = gibbs.condition(problem, chains.omega_SN)
             evidence = conditional.log_evidence().mean()
@@ -195,8 +189,8 @@ class PolyaGammaHead(PosteriorHead):
         self._observed, self._state, self._conditional = [], {}, None
 
     def _project(self, features_BD: Tensor) -> Tensor:
-        projected_BD = self.projection(features_BD.to(self.projection.weight.dtype))
-        return nn.functional.normalize(projected_BD, dim=-1) if self.config.normalise else projected_BD
+        """Return projected features of length 1: otherwise distances in the hundreds make all kernels 0."""
+        return nn.functional.normalize(self.projection(features_BD.to(self.projection.weight.dtype)), dim=-1)
 
     def _collected(self) -> dict[str, Tensor]:
         if not self._state:

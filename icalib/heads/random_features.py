@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, Self, final
+from typing import Literal, final
 
 import torch
 import torch.distributed as dist
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -23,8 +23,9 @@ from icalib.inference.laplace import Likelihood
 class RandomFeatureHead(PosteriorHead):
     """f = m + φ(x)ᵀβ: a Gaussian process by random features, with Laplace's posterior (SNGP; GPF-BERT Eq. 2-5).
 
-    x is a spectrally normalised dense layer of the encoder's features, then tanh, dropout and LayerNorm without
-    parameters. The layer starts as the identity, so that x preserves the pre-trained features. φ is fixed.
+    x is a spectrally normalised dense layer of the encoder's features, then tanh and dropout as in SNGP's code, then
+    LayerNorm without parameters. The layer starts as the identity, so that x preserves the pre-trained features. φ is
+    fixed.
     """
 
     class Config(AbstractHead.Config):
@@ -40,16 +41,10 @@ class RandomFeatureHead(PosteriorHead):
         0.82."""
         spectral_bound: float | None = Field(default=0.95, gt=0)
         """Largest spectral norm of the dense layer; None for no bound."""
-        activation: Literal["tanh", "none"] = "tanh"
-        """Activation after the dense layer."""
         dropout: float = Field(default=0.1, ge=0, lt=1)
         """Dropout before the LayerNorm, in training."""
         ridge: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-        """τ: prior precision of β, unless `ridge_choice` chooses it."""
-        ridge_choice: Literal["fixed", "evidence"] = "fixed"
-        """How τ is chosen. fixed: it is `ridge`. evidence: after training, the τ between 10⁻⁴ and 10⁴ under which the
-        training labels are most probable (Laplace's approximation, one eigendecomposition, no retraining); it needs
-        `laplace` exact, `likelihood` logistic and no `effective_n`. Only variances change: point logits don't."""
+        """τ: prior precision of β."""
         laplace: Literal["exact", "ema"] = "exact"
         """What the posterior's precision is computed from. exact: all training pairs with the final weights. ema: a
         moving average of the steps of the last epoch, each with its weights, as in SNGP's code."""
@@ -61,17 +56,6 @@ class RandomFeatureHead(PosteriorHead):
         """Number of pairs that the precision is scaled to; None for the actual number. SNGP's code has 1000, with a
         `ridge` of 2/L: see the preset `released` of sngp."""
 
-        @model_validator(mode="after")
-        def _evidence_is_of_the_exact_posterior(self) -> Self:
-            exact = self.laplace == "exact" and self.likelihood == "logistic" and self.effective_n is None
-            if self.ridge_choice == "evidence" and not exact:
-                raise ValueError(
-                    f"ridge_choice is evidence, with laplace {self.laplace}, likelihood {self.likelihood} and "
-                    f"effective_n {self.effective_n}: the evidence is that of the labels of all training pairs, so set "
-                    "laplace=exact, likelihood=logistic and effective_n=null, or ridge_choice=fixed"
-                )
-            return self
-
         @property
         @override
         def conditions_on_pairs(self) -> bool:
@@ -81,7 +65,6 @@ class RandomFeatureHead(PosteriorHead):
     phases_L: Tensor
     length_scale: Tensor
     factor_LL: Tensor | None
-    ridge: float  # τ of the posterior
 
     def __init__(self, config: Config, *, width: int) -> None:
         super().__init__()
@@ -100,7 +83,6 @@ class RandomFeatureHead(PosteriorHead):
         self.steps = None if config.laplace == "exact" else StepInformation(self.num_features, config.ema_momentum)
         self._observed: dict[str, Tensor] = {}
         self._counted = True
-        self.ridge = config.ridge
 
     @override
     def start_at_mean(self) -> None:
@@ -139,8 +121,6 @@ class RandomFeatureHead(PosteriorHead):
             "precision": laplace.information(phi_BL, logits_B, self.config.likelihood),
             "count": torch.tensor(len(phi_BL)),
         }
-        if self.config.ridge_choice == "evidence":
-            found["response"] = laplace.response(phi_BL, logits_B, mean_B, labels_B)
         seen = self._observed
         self._observed = {name: seen[name] + found[name] for name in found} if seen else found
 
@@ -150,7 +130,7 @@ class RandomFeatureHead(PosteriorHead):
             return self._observed
         size = self.num_features
         nothing_LL = torch.zeros(size, size, dtype=torch.float64, device=self.phases_L.device)
-        return {"precision": nothing_LL, "count": torch.tensor(0), "response": nothing_LL[0]}
+        return {"precision": nothing_LL, "count": torch.tensor(0)}
 
     @override
     @torch.no_grad()
@@ -158,13 +138,13 @@ class RandomFeatureHead(PosteriorHead):
         if self.steps is not None:
             total_LL, num_pairs = self.steps.total()
         else:
-            total_LL, num_pairs = _sum(observations, "precision"), sum(int(one["count"]) for one in observations)
+            first_LL, *others = (one["precision"] for one in observations)
+            total_LL = sum((other_LL.to(first_LL) for other_LL in others), start=first_LL)
+            num_pairs = sum(int(one["count"]) for one in observations)
         if self.config.effective_n is not None:
             total_LL = total_LL * (self.config.effective_n / max(num_pairs, 1))
-        if self.config.ridge_choice == "evidence":
-            self.ridge = laplace.best_ridge(total_LL, _sum(observations, "response").to(total_LL.device))
         self.forget()
-        factor_LL, raised = laplace.precision_factor(total_LL.to(self.phases_L.device), ridge=self.ridge)
+        factor_LL, raised = laplace.precision_factor(total_LL.to(self.phases_L.device), ridge=self.config.ridge)
         self.num_jitters += raised
         self.factor_LL = factor_LL.float()
 
@@ -177,13 +157,11 @@ class RandomFeatureHead(PosteriorHead):
 
     @override
     def posterior_state(self) -> dict[str, Tensor]:
-        chosen = {} if self.config.ridge_choice == "fixed" else {"ridge": torch.tensor([self.ridge])}
-        return {"factor": self._factor(), **chosen}
+        return {"factor": self._factor()}
 
     @override
     def load_posterior_state(self, state: dict[str, Tensor]) -> None:
         self.factor_LL = state["factor"].to(self.phases_L.device)
-        self.ridge = float(state.get("ridge", self.ridge))
 
     @override
     def forget(self) -> None:
@@ -202,8 +180,7 @@ class RandomFeatureHead(PosteriorHead):
         return laplace.random_features(hidden_BD / self.length_scale, self.frequencies_LD, self.phases_L)
 
     def _hidden(self, features_BD: Tensor) -> Tensor:
-        hidden_BD = self.dense(features_BD.float())
-        return self.norm(self.dropout(torch.tanh(hidden_BD) if self.config.activation == "tanh" else hidden_BD))
+        return self.norm(self.dropout(torch.tanh(self.dense(features_BD.float()))))
 
     def _factor(self) -> Tensor:
         if self.factor_LL is None:
@@ -278,12 +255,6 @@ def _dense(width: int, bound: float | None) -> nn.Linear:
     nn.init.eye_(dense.weight)
     nn.init.zeros_(dense.bias)
     return dense if bound is None else SpectralLinear(dense, bound=bound)
-
-
-def _sum(observations: Sequence[dict[str, Tensor]], name: str) -> Tensor:
-    """Return the sum over processes, float64."""
-    first = observations[0][name].double()
-    return sum((one[name].to(first) for one in observations[1:]), start=first)
 
 
 def _float32(features: Tensor) -> torch.autocast:

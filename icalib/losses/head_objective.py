@@ -19,16 +19,11 @@ class HeadObjective(AbstractLoss):
     class Config(AbstractLoss.Config):
         """Settings of a head's objective."""
 
-        balanced: bool = True
-        """Give every batch the same fraction of right pairs as the training set: to a Gaussian process the batch is the
-        data set, and without right pairs it learns little. False shuffles pairs without that constraint."""
-
         @override
         def requires(self) -> Capabilities:
             return {OWN_OBJECTIVE}
 
-    def __init__(self, config: Config) -> None:
-        self.balanced = config.balanced
+    balanced = True  # to a Gaussian process the batch is the data set: without right pairs it learns little
 
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:

@@ -64,8 +64,8 @@ def test_limit_without_prior_variance_every_pair_costs_a_coin_toss() -> None:
 
 def test_the_mean_function_is_corrected_only_near_the_support_set() -> None:
     features, mean, labels = made_pairs(32)
-    head = conditioned(make_head(normalise=False), (features, mean + 1, labels))
-    far = 100 * torch.eye(WIDTH)[:2]
+    head = conditioned(make_head(length_scale=0.1), (features, mean + 1, labels))
+    far = -features[:2]
     posterior = head.posterior(far, torch.tensor([0.0, 2.0]))
     assert torch.allclose(posterior.mean_SB.mean(0), torch.tensor([0.0, 2.0]), atol=1e-6)
     assert torch.allclose(posterior.var_SB, torch.full((30, 2), 8.0), atol=1e-4)

@@ -114,7 +114,7 @@ def test_the_precision_can_be_scaled_to_a_number_of_pairs() -> None:
 
 
 def test_far_from_the_pairs_the_variance_is_larger() -> None:
-    model = head(num_features=512, activation="none")
+    model = head(num_features=512)
     signs = torch.where(torch.arange(WIDTH) % 2 == 0, 1.0, -1.0)
     labels = torch.arange(400) % 2
     features = signs * (2 * labels - 1)[:, None] + 0.3 * torch.randn(400, WIDTH)
@@ -222,10 +222,10 @@ def test_the_released_scaling_of_sngp_has_its_variances() -> None:
     torch.testing.assert_close(model.posterior(*pairs[:2]).var_SB[0].double(), expected, rtol=1e-3, atol=1e-6)
 
 
-def test_limit_linear_features_without_bound_are_a_linear_layer_on_normed_features_with_laplaces_posterior() -> None:
-    model = head(features="linear", spectral_bound=None, activation="none", dropout=0.0).eval()
+def test_limit_linear_features_without_bound_are_a_linear_layer_on_normed_tanh_with_laplaces_posterior() -> None:
+    model = head(features="linear", spectral_bound=None, dropout=0.0).eval()
     features, mean, _ = pairs = made_pairs()
-    normed = torch.nn.functional.layer_norm(features, (WIDTH,))
+    normed = torch.nn.functional.layer_norm(torch.tanh(features), (WIDTH,))
     linear = torch.nn.Linear(WIDTH, 1, bias=False)
     linear.weight.data = model.coefficients.scaled_L.data[None] / math.sqrt(2)
     logits = mean + linear(normed)[:, 0]
@@ -237,17 +237,3 @@ def test_limit_linear_features_without_bound_are_a_linear_layer_on_normed_featur
     precision = torch.eye(WIDTH) + phi.T @ ((prob * (1 - prob))[:, None] * phi)
     expected = torch.einsum("bd,de,be->b", phi, torch.linalg.inv(precision), phi)
     torch.testing.assert_close(model.posterior(features, mean).var_SB[0], expected, rtol=1e-4, atol=1e-6)
-
-
-def test_the_chosen_ridge_does_not_depend_on_the_number_of_processes_and_is_kept() -> None:
-    pairs = made_pairs(num=60)
-    model = head(ridge_choice="evidence", ridge=3.0)
-    train(model, pairs)
-    whole = conditioned(model, pairs).ridge
-    parts = conditioned(model, tuple(part[:25] for part in pairs), tuple(part[25:] for part in pairs)).ridge  # type: ignore[arg-type]
-    assert whole == parts != 3.0
-    other = head(seed=5, ridge_choice="evidence")
-    other.load_posterior_state(model.posterior_state())
-    assert other.ridge == pytest.approx(whole)
-    with pytest.raises(ValueError, match="ridge_choice is evidence, with"):
-        RandomFeatureHead.Config(ridge_choice="evidence", laplace="ema")

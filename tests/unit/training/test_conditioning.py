@@ -37,9 +37,7 @@ from icalib.uncertainty.estimator import Posterior
 CPU = torch.device("cpu")
 SETTINGS = TrainingSettings(batch_size=8, epochs=1, precision="fp32")
 RANDOM_FEATURES = RandomFeatureHead.Config(num_features=32)
-POLYA_GAMMA = PolyaGammaHead.Config(
-    num_chains=6, num_steps=2, prediction_steps=3, support=Support(size=8), train_sampler="series"
-)
+POLYA_GAMMA = PolyaGammaHead.Config(num_chains=6, num_steps=2, prediction_steps=3, support=Support(size=8))
 
 
 def job_of(tokens: Path, backbone: Path, head: AbstractHead.Config) -> CrossEncoderJob:
