@@ -68,6 +68,7 @@ OWN_ENCODER = "intents"
 _RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _RARE = 1e-3  # the least frequency of an intent in the ratio
 _MAX_VALIDATED = 500  # pools
+_MAX_CROSSED = 40  # intents that are crossed with the candidate's own: the form has the square of their number
 
 
 class Intent(EarlierPart):
@@ -84,8 +85,6 @@ class Intent(EarlierPart):
     """Principal components of the candidates' vectors."""
     num_folds: int = Field(default=5, ge=2)
     """K folds, which choose the ridge of the form, and from which later parts see this one out of fold."""
-    max_crossed: int = Field(default=40, ge=0)
-    """Cross the candidate's own predicted intents only up to this number of intents, since the form has its square."""
 
     @model_validator(mode="after")
     def _is_measured(self) -> Self:
@@ -269,7 +268,7 @@ class IntentJob(ShardedJob):
         candidates = np.concatenate([stacked(pool.candidates, vectors) for pool in pools])
         centre_D = candidates.mean(0)
         directions_QD = torch.linalg.svd(torch.from_numpy(candidates - centre_D), full_matrices=False).Vh.numpy()
-        crosses = self.num_intents <= self.settings.max_crossed
+        crosses = self.num_intents <= _MAX_CROSSED
         frequency_K = np.concatenate([one.candidates_CK for one in intents]).mean(0).clip(_RARE, 1 - _RARE)
         empty = np.zeros(0, np.float32)
         components_DP = np.ascontiguousarray(directions_QD[: self.settings.num_components].T)

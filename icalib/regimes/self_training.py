@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, final
+from typing import final
 
 from pydantic import Field
 from typing_extensions import override
@@ -61,9 +61,6 @@ class SelfTraining(AbstractRegime):
         control: bool = False
         """Train students on labelled pools, repeated until there are as many, instead of on pseudo-labelled ones: what
         further training gives by itself. Not with the intent part, whose fit has an optimum."""
-        keep: Literal["best", "last"] = "best"
-        """Which round's model is the result: the best on validation (by `student.selection_metric` of what it predicts
-        there), or the last. The teacher is not considered."""
 
         def view_rule(self) -> GainRule | None:
             """Return the gain rule of the rounds, or None without intents."""
@@ -147,9 +144,9 @@ class SelfTraining(AbstractRegime):
         return stages.score(name, model, Scoring("validation", "all", stages.estimator, self._intents))
 
     def _choose(self, stages: Stages, models: Mapping[int, Trained]) -> int:
-        """Return the round whose model is the result; of equally good ones the last."""
+        """Return the round whose student predicts best on validation; of equally good ones the last."""
         students = sorted(models)[1:]
-        if len(students) < 2 or self.config.keep == "last":
+        if len(students) < 2:
             return max(models)
         return max(students, key=lambda number: (self._validation_value(stages, models[number]), number))
 

@@ -87,11 +87,9 @@ class GreyHinge(AbstractContrast):
         num_grey: int = Field(default=2, ge=1)
         """Number of grey answers per context."""
         margin: float = Field(default=0.2, ge=0)
-        """μ₁: margin of right above grey, and of grey above random answers."""
+        """μ₁: margin of σ(logit) of right above grey, and of grey above random answers."""
         wide_margin: float = Field(default=0.4, ge=0)
         """μ₂ ≥ μ₁: margin of right above random answers."""
-        probabilities: bool = True
-        """Compare σ(logit); False compares logits, which needs other margins."""
 
         @model_validator(mode="after")
         def _check_margins(self) -> Self:
@@ -123,11 +121,9 @@ class GreyHinge(AbstractContrast):
 
     @override
     def __call__(self, logits_B: Tensor, others: ContrastLogits) -> Tensor:
-        right_B, others_BK = logits_B, others.logits_BK
-        if self.config.probabilities:
-            right_B, others_BK = torch.sigmoid(right_B), torch.sigmoid(others_BK)
+        others_BK = torch.sigmoid(others.logits_BK)
         hinge_B = grey_hinge(
-            right_B, others_BK[:, 1:], others.exists_BK[:, 1:], others_BK[:, 0],
+            torch.sigmoid(logits_B), others_BK[:, 1:], others.exists_BK[:, 1:], others_BK[:, 0],
             margin=self.config.margin, wide_margin=self.config.wide_margin,
         )  # fmt: skip
         return hinge_B * others.exists_BK[:, 0]

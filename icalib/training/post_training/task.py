@@ -53,8 +53,6 @@ class WindowTask(AbstractPostTraining):
 
         masked_word_weight: float = Field(default=0.0, ge=0)
         """Weight of the masked-token loss, added to the task's loss; 0 masks no tokens."""
-        masked_share: float = Field(default=0.15, gt=0, lt=1)
-        """Fraction of tokens to predict: 80 % become [MASK], 10 % a random token, 10 % stay unchanged."""
 
         task_heads: ClassVar[Mapping[str, int]] = {}
         """Number of classes of each linear head on [CLS], by name; these heads are dropped after post-training."""

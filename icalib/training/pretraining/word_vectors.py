@@ -29,6 +29,8 @@ from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution raised to this power, as in word2vec
+_NOISE_WORDS = 128  # per update, used for all its pairs: the expected loss is the same at a fraction of the cost
+_SUBSAMPLING = 1e-3  # t: a word of relative frequency f is kept with probability min(1, √(t/f)), as in word2vec
 
 
 class WordVectors(Settings):
@@ -42,11 +44,6 @@ class WordVectors(Settings):
     """Maximum number of neighbours on either side that a word predicts; the number is drawn for each word."""
     num_negatives: int = Field(default=5, ge=1)
     """k, the weight of the noise words relative to the true neighbour, as if each pair had k noise words of its own."""
-    noise_words: int = Field(default=128, ge=1)
-    """Number of noise words per update, used for all its pairs: the expected loss is the same at a fraction of the
-    cost."""
-    subsampling: float = Field(default=1e-3, gt=0)
-    """t: an occurrence of a word with relative frequency f is kept with probability min(1, √(t/f))."""
     seed: int = 0
     """Seed of the word vectors, separate from the run's: runs of all seeds use the same vectors."""
 
@@ -122,7 +119,7 @@ class SkipGramCurriculum:
         noise = counts**_NOISE_POWER
         self._noise_cdf = np.cumsum(noise) / noise.sum()
         frequency = counts / counts.sum()
-        self._kept = np.sqrt(settings.subsampling / np.maximum(frequency, settings.subsampling))
+        self._kept = np.sqrt(_SUBSAMPLING / np.maximum(frequency, _SUBSAMPLING))
 
     def batches(self, epoch: int) -> list[list[int]]:
         """Return the indices of the texts in each batch."""
@@ -138,7 +135,7 @@ class SkipGramCurriculum:
         """
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         words, neighbours = self._pairs([self._texts[index] for index in examples], rng)
-        noise = np.searchsorted(self._noise_cdf, rng.random(self._settings.noise_words))
+        noise = np.searchsorted(self._noise_cdf, rng.random(_NOISE_WORDS))
         pairs = Pairs(*(to_device(torch.from_numpy(ids), device) for ids in (words, neighbours, noise)))
         losses_P = forward(pairs, self._settings.num_negatives)
         return "skip_gram", losses_P.sum() * (len(examples) / max(len(words), 1))

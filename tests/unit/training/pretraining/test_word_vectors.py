@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +19,6 @@ from icalib.training.loop import train
 from icalib.training.pretraining.word_vectors import Pairs, SkipGram, SkipGramCurriculum, WordVectors
 
 CPU = torch.device("cpu")
-KEEP_ALL = 1.0  # no word is more frequent than all
 texts = st.lists(
     st.lists(st.integers(1, 9), min_size=2, max_size=7).map(lambda ids: np.array(ids, np.int32)), min_size=1, max_size=4
 )
@@ -35,8 +35,16 @@ class Recorder:
         return torch.ones(len(pairs.words_P))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_subsampling() -> Iterator[None]:
+    """Texts are so short that all words are frequent."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("icalib.training.pretraining.word_vectors._SUBSAMPLING", 1.0)
+        yield
+
+
 def made_pairs(given_texts: list[Ids], vocabulary: int = 10, **settings: Any) -> Pairs:
-    wanted = WordVectors.model_validate({"subsampling": KEEP_ALL, **settings})
+    wanted = WordVectors.model_validate(settings)
     model = Recorder()
     torch.manual_seed(0)
     curriculum = SkipGramCurriculum(given_texts, wanted, vocabulary=vocabulary)
@@ -69,9 +77,10 @@ def test_with_a_window_of_one_neighbours_are_the_words_beside_within_a_text(give
     assert sorted(zip(pairs.words_P.tolist(), pairs.neighbours_P.tolist(), strict=True)) == expected
 
 
-def test_noise_follows_the_flattened_frequencies() -> None:
+def test_noise_follows_the_flattened_frequencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icalib.training.pretraining.word_vectors._NOISE_WORDS", 40_000)
     text = np.repeat(np.arange(1, 4), [1, 4, 16]).astype(np.int32)
-    noise = made_pairs([text], noise_words=40_000).noise_M.numpy()
+    noise = made_pairs([text]).noise_M.numpy()
     expected = np.array([1, 4, 16]) ** 0.75
     np.testing.assert_allclose(np.bincount(noise)[1:] / len(noise), expected / expected.sum(), atol=0.01)
 
@@ -80,7 +89,7 @@ def topics(seed: int) -> Tensor:
     """Vectors of words 0–4 and 5–9, learnt from texts that hold words of one of the two topics."""
     rng = np.random.default_rng(0)
     given_texts = [(rng.integers(5, size=8) + 5 * (place % 2)).astype(np.int32) for place in range(100)]
-    wanted = WordVectors(seed=seed, subsampling=KEEP_ALL)
+    wanted = WordVectors(seed=seed)
     quick = wanted.training.model_copy(update={"learning_rate": 0.03, "batch_size": 4, "precision": "fp32"})
     torch.manual_seed(seed)
     model = SkipGram(10, 8)
