@@ -46,7 +46,7 @@ CROSS_ENCODER_FILES = {
 
 
 def write_cross_encoder(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: PairTexts) -> Comparison:
-    """Write the folder of a plain transformer with a linear head and no similarity start; see `classifier_of`."""
+    """Write the folder of a plain transformer with a linear head; see `classifier_of`."""
     write_stock(folder, classifier_of(subject.model, subject.affine), tokenizer, CROSS_ENCODER_FILES)
     return Comparison(
         _calibrated_scorer(subject), _written_cross_scorer(folder, texts), tolerance=1e-4 * max(1, subject.affine.slope)

@@ -20,5 +20,5 @@ presets = {"paper-gpf": papers.GPF | _PLAIN_AND_DROPOUT, "paper-pg": papers.PG |
 
 
 def method() -> Method:
-    """Members are trained as `bert`, but never left at the start that they share."""
+    """Members are trained as `bert`."""
     return Method(regime=Ensemble.Config())

@@ -9,15 +9,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from icalib.data.encoding import TokenStore
 from icalib.data.schema import Pool
+from icalib.models.threads import num_threads
 from icalib.parts.loaded import Loaded
 
 
@@ -51,7 +49,7 @@ def measure_costs(methods: Sequence[tuple[str, Loaded]], pools: Sequence[Pool], 
         methods: labels and models; the others are compared with the first.
         pools: the pools to score; every method scores all of them.
     """
-    with tempfile.TemporaryDirectory() as folder, _one_thread():
+    with tempfile.TemporaryDirectory() as folder, num_threads(1):
         tokenized = [
             (members, members.tokenize(pools, Path(folder) / f"{index}.arrow"))
             for index, (_, members) in enumerate(methods)
@@ -82,13 +80,3 @@ def _cost(label: str, members: Loaded, num_pairs: int, seconds: Sequence[float],
         ratio_low=min(ratios),
         ratio_high=max(ratios),
     )
-
-
-@contextmanager
-def _one_thread() -> Generator[None, None, None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -21,7 +21,6 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
-from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.dual_encoder import DualEncoder, crossed_cosines, load_dual_encoder, pool_cosines
@@ -35,7 +34,7 @@ from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import validation_rows
+from icalib.training.validation import PoolResult, joined_results, pool_results, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 _TASK = "bi_encoder"
@@ -168,21 +167,14 @@ class CosineValidation:
     def __init__(self, store: TokenStore, rows: Sequence[int], layout: Layout, device: torch.device) -> None:
         self._store, self._rows, self._layout, self._device = store, rows, layout, device
 
-    def __call__(self, model: DualEncoder, rank: int, world_size: int) -> list[tuple[int, list[float], list[int]]]:
-        """Return (row, cosines of the candidates, their labels) of every world-size-th pool."""
+    def __call__(self, model: DualEncoder, rank: int, world_size: int) -> list[PoolResult]:
+        """Return the cosines of every world-size-th pool."""
         pools = list(self._store.pools(self._rows[rank::world_size]))
-        cosine_N = pool_cosines(model.encoder, self._layout, pools, self._device)
-        cosines = np.split(cosine_N, np.cumsum([len(pool.candidates) for pool in pools])[:-1])
-        labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
-        return [(pool.row, own.tolist(), right) for pool, own, right in zip(pools, cosines, labels, strict=True)]
+        return pool_results(pools, pool_cosines(model.encoder, self._layout, pools, self._device))
 
-    def metrics(self, results: Sequence[list[tuple[int, list[float], list[int]]]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[Sequence[PoolResult]]) -> dict[str, float]:
         """Compute R@1 and MAP, by tag."""
-        pools = sorted(pool for result in results for pool in result)
-        cosine = np.concatenate([cosines for _, cosines, _ in pools])
-        label = np.concatenate([np.array(labels, np.int64) for _, _, labels in pools])
-        offsets = np.cumsum([0] + [len(cosines) for _, cosines, _ in pools])
-        scores = PoolScores(tuple(str(row) for row, _, _ in pools), cosine, (1 + cosine) / 2, label, offsets)
+        scores = joined_results(results, lambda cosine_N, _: (1 + cosine_N) / 2)
         found = {"R@1": recall_at_k(scores, 1), "MAP": average_precision(scores)}
         return {metric_tag(name): mean_defined(values) for name, values in found.items()}
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, final
 
@@ -20,6 +19,7 @@ from icalib.core.stage_cache import RESUME
 from icalib.core.storage import remove
 from icalib.models.memory import reraise_oom
 from icalib.models.model import Model
+from icalib.models.threads import num_threads
 from icalib.pipeline.resources import Resources
 from icalib.training.job import TrainingJob, complete_posterior, run_here, run_training
 from icalib.training.local_engine import LocalEngine
@@ -74,7 +74,7 @@ class LocalExecutor:
         def make_observer(model: Model) -> _Observer:
             return _Observer(job, model, folder, stage, emit)
 
-        with _threads(self.resources.cpus_per_worker):
+        with num_threads(self.resources.cpus_per_worker):
             run_training(job, folder, self._device, make_engine, make_observer)
             complete_posterior(job, folder, run_here)
         remove(folder / RESUME)
@@ -83,7 +83,7 @@ class LocalExecutor:
         """Compute the shards sequentially."""
         shards = job.shards()
         device = self._device if job.uses_models else torch.device("cpu")
-        with _threads(job.num_threads), reraise_oom(job.verb, job.memory_advice):
+        with num_threads(job.num_threads), reraise_oom(job.verb, job.memory_advice):
             for index, shard in enumerate(shards):
                 emit(Progress(stage, index, len(shards), "shards"))
                 if not job.shard_path(folder, index).is_file():
@@ -111,13 +111,3 @@ class _Observer:
     def validated(self, points: Sequence[dict[str, Any]]) -> None:
         if self._job.reports_epochs:
             self._emit(EpochFinished(self._stage, self._job.loop_settings.epochs, points))
-
-
-@contextmanager
-def _threads(number: int) -> Generator[None, None, None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

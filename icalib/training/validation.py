@@ -15,7 +15,7 @@ from torch import Tensor
 
 from icalib.core.errors import SettingError
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Encoded, TokenStore
+from icalib.data.encoding import Encoded, TokenPool, TokenStore
 from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
 from icalib.encoders.transfer import forward_batches
@@ -35,6 +35,7 @@ from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
 
 Floats = npt.NDArray[np.float64]
+Sizes = npt.NDArray[np.int64]
 
 MAX_POOLS = 300
 """How many validation pools `PredictiveValidation` scores: R@1 has a standard error of at most 0.03."""
@@ -48,6 +49,29 @@ def validation_rows(store: TokenStore, selection: Selection) -> list[int]:
     """Return the rows of the selected validation pools of known label, with or without a right candidate."""
     rows = selection.rows("validation", "all", store.column("label_order"))
     return rows[store.column("label")[rows] != UNKNOWN_LABEL].tolist()
+
+
+PoolResult = tuple[int, list[float], list[int]]
+"""A validation pool: its row, and the scores and labels of its candidates."""
+
+
+def pool_results(pools: Sequence[TokenPool], score_N: Floats) -> list[PoolResult]:
+    """Return the result of each pool, from the scores of all pairs."""
+    ends = np.cumsum([len(pool.candidates) for pool in pools])
+    parts = np.split(score_N, ends[:-1]) if pools else []
+    labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
+    return [(pool.row, part.tolist(), right) for pool, part, right in zip(pools, parts, labels, strict=True)]
+
+
+def joined_results(
+    results: Sequence[Sequence[PoolResult]], probabilities: Callable[[Floats, Sizes], Floats]
+) -> PoolScores:
+    """Return the pools of all workers, by row; `probabilities` maps scores [N], given the sizes of the pools."""
+    rows, scores, labels = zip(*sorted(pool for result in results for pool in result), strict=True)
+    sizes = np.array([len(one) for one in scores])
+    score_N, label_N = np.concatenate(scores), np.concatenate(labels)
+    offsets = np.append(0, np.cumsum(sizes))
+    return PoolScores(tuple(map(str, rows)), score_N, probabilities(score_N, sizes), label_N, offsets)
 
 
 @dataclass
@@ -73,17 +97,13 @@ class PlainValidation(_AnswerValidation):
     link: Link = field(default="sigmoid", kw_only=True)
     """Maps logits to probabilities; with a softmax, F1 counts only each pool's best candidate as predicted right."""
 
-    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[float], list[int]]]:
-        """Return (row, logits of the candidates, their labels) of every world-size-th pool."""
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[PoolResult]:
+        """Return the logits of every world-size-th pool."""
         pools = list(self.store.pools(self.rows[rank::world_size]))
         if self.prepare is not None:
             self.prepare(ranker, rank, world_size)
         offset_N = None if self.offsets is None else self.offsets.of_pools(pools, "plain")
-        logits = self._logits(ranker, PoolInputs.of(pools, ranker.layout, None), offset_N)
-        ends = np.cumsum([len(pool.candidates) for pool in pools])
-        parts = np.split(logits, ends[:-1]) if pools else []
-        labels = [pool.is_right().astype(np.int64).tolist() for pool in pools]
-        return [(pool.row, part.tolist(), right) for pool, part, right in zip(pools, parts, labels, strict=True)]
+        return pool_results(pools, self._logits(ranker, PoolInputs.of(pools, ranker.layout, None), offset_N))
 
     def _logits(self, ranker: Ranker, pools: PoolInputs, offset_N: Floats | None) -> Floats:
         """Compute the logit of each pair [N], in the order of `pools`."""
@@ -102,16 +122,12 @@ class PlainValidation(_AnswerValidation):
             values[pools.pairs(batch)] = values_B.cpu().numpy()
         return values
 
-    def metrics(self, results: Sequence[list[tuple[int, list[float], list[int]]]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[Sequence[PoolResult]]) -> dict[str, float]:
         """Compute F1 (at a fitted threshold, or by argmax), R@1, MAP, ECE and NLL, by tag."""
-        pools = sorted(pool for result in results for pool in result)
-        logit = np.concatenate([logits for _, logits, _ in pools])
-        offsets = np.cumsum([0] + [len(logits) for _, logits, _ in pools])
-        label = np.concatenate([np.array(labels, np.int64) for _, _, labels in pools])
-        softmax = self.link == "softmax"
-        prob = pool_softmax(logit, np.diff(offsets)) if softmax else expit(logit)
-        scores = PoolScores(tuple(str(row) for row, _, _ in pools), logit, prob, label, offsets)
-        return answer_metrics(scores, by_argmax=softmax, loss=None if softmax else nll_from_logits(logit, label))
+        if self.link == "softmax":
+            return answer_metrics(joined_results(results, pool_softmax), by_argmax=True)
+        scores = joined_results(results, lambda logit_N, _: expit(logit_N))
+        return answer_metrics(scores, loss=nll_from_logits(scores.logit, scores.label))
 
 
 def predictive_logits(ranker: Ranker, batch: Batch) -> Tensor:

@@ -76,8 +76,8 @@ class IntentClassifierJob(TrainingJob):
             learner.load_word_vectors(self.start.path)
         train = labelled_utterances(self.train_tokens.path, "train", self.selection)
         held_out = labelled_utterances(self.validation_tokens.path, "validation", self.selection)
-        curriculum = IntentCurriculum(train, self.settings, self.num_intents)
-        return Training(learner, curriculum, IntentValidation(held_out, self, device) if held_out else None)
+        curriculum = ClassifierCurriculum(train, self.settings, self.num_intents)
+        return Training(learner, curriculum, ClassifierValidation(held_out, self, device) if held_out else None)
 
 
 class LabelledText(NamedTuple):
@@ -131,7 +131,7 @@ class IntentLearner(Model):
         save_weights(folder, state)
 
 
-class IntentCurriculum:
+class ClassifierCurriculum:
     """Batches of utterances of similar length, with their intents."""
 
     def __init__(self, texts: Sequence[LabelledText], settings: IntentLearning, num_intents: int) -> None:
@@ -151,7 +151,7 @@ class IntentCurriculum:
         return "utterance_intents", losses_NK.mean(1).sum()
 
 
-class IntentValidation:
+class ClassifierValidation:
     """F1 and NLL of the predicted intents of held-out utterances."""
 
     def __init__(self, texts: Sequence[LabelledText], job: IntentClassifierJob, device: torch.device) -> None:
