@@ -1,4 +1,4 @@
-"""The Python API: what `icalib.run` and its companions are, and what the command line calls.
+"""The Python API: the functions behind `icalib.run`, `icalib.compare` and others, which the command line calls, too.
 
 The functions are documented in docs/api.md; `import icalib` loads none of these modules until one is used.
 """

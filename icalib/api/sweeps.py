@@ -116,7 +116,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
         command=command_line(),
     )
     check_fits(base, read_pool_set(base.data))
-    proposals(chosen, base.settings, settings.sampler, 1)  # an error in the space is told before anything starts
+    proposals(chosen, base.settings, settings.sampler, 1)  # an error in the space is raised before anything starts
     return chosen, settings, base
 
 

@@ -4,7 +4,7 @@
 
 - a field counts by its value; settings within settings count field by field;
 - a field that has its default is left out: a new setting whose default keeps the old behaviour keeps every cached
-  result valid. Whoever changes a default or the meaning of a field raises `version`;
+  result valid. A change of a default, or of the meaning of a field, raises `version`;
 - an `Artifact` (another stage's file, a pool folder) counts by its digest, wherever it is stored;
 - a field annotated with `ByContent` counts by what its value names, e.g. a backbone by its weights;
 - a field annotated with `NOT_IN_DIGEST` does not count: it can't change the result.

@@ -83,5 +83,5 @@ class RoundSummary(BaseModel):
 
     @property
     def num_pairs_with_intents(self) -> int:
-        """Number of pairs that are learnt with their predicted intents."""
+        """Number of pairs that are trained on with their predicted intents."""
         return round(self.share_with_intents * self.num_pairs_selected)

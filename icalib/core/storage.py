@@ -286,7 +286,7 @@ def _is_same(path: Path, facts: Any) -> bool:
 
 
 def _set_time(path: Path, facts: Any) -> None:
-    """Give a file that was downloaded or uploaded the store's time, which tells it from one that was written since."""
+    """Give a file that was downloaded or uploaded the store's time, so that one that was written since differs."""
     os.utime(path, ns=(_modified_ns(facts), _modified_ns(facts)))
 
 

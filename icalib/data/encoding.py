@@ -8,7 +8,7 @@ Layout (ICAST with the conventional segment ids):
             [CLS] u₁ e₁ … u_{j−1} e_{j−1} u_j [SEP]             read at the last [SEP]
 
 With turn separators there is a [SEP] between utterances, too: [CLS] u₁ [SEP] u₂ [SEP] … u_t [SEP] candidate [SEP], so
-that an encoder can tell them apart (IART, GRN, SAM, BERT_FP).
+that an encoder can separate them (IART, GRN, SAM, BERT_FP).
 
 A pool as one input (JM) has a marker token before each candidate, from whose state the candidate is read:
 

@@ -68,7 +68,7 @@ class PrepareSettings(Settings):
     num_candidates: int = Field(default=10, ge=2)
     """C: candidates of a pool, the right response and C − 1 negatives."""
     negative_sampler: str = "neighbourhood"
-    """`neighbourhood`: wrong candidates like the right one, among which it can't be told without its context.
+    """`neighbourhood`: wrong candidates like the right one, among which only its context identifies it.
     `bm25-response`: those that BM25 ranks highest for the right one, as in the papers; they give it away. `random`, or
     the name or import path of another sampler."""
     context_turns: int = Field(default=4, ge=1)

@@ -238,8 +238,8 @@ def _rehearse(nodes: Sequence[Node], folder: Path, resources: Resources) -> Iter
             )
             return
         done = read_json(folder / "training" / "result.json")
-        told = f"{done['updates']} updates by {done['world_size']} workers ({done['device']})"
-        yield Check("training step", "ok", told)
+        updates = f"{done['updates']} updates by {done['world_size']} workers ({done['device']})"
+        yield Check("training step", "ok", updates)
         error = error_of(lambda: map_shards(scoring, folder / "scores", resources, "scoring", ignore))
         if error:
             yield Check("scored shards", "fail", error, "See the message; the task's output is in the node's Ray logs.")

@@ -1,4 +1,4 @@
-"""What a training's rank 0 tells the driver, through a file of the training's folder, while it goes on.
+"""Reports of a training's rank 0 to the driver, through a file of the training's folder, during the training.
 
 Ray Train's callbacks run in its controller, another process, which reaches the driver no better than rank 0 does; and
 each of its reports is a barrier for all workers.

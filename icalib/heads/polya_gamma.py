@@ -237,7 +237,7 @@ def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 class ScaledKernel(nn.Module):
     """σ² k(x/ℓ, x'/ℓ) with k gpytorch's RBF kernel, Matérn's with ν = 5/2, or the inner product.
 
-    ln ℓ and ln σ² are kept here, as parameters if they are learnt: gpytorch calls its modules without the hooks by
+    ln ℓ and ln σ² are kept here, as parameters if they are learned: gpytorch calls its modules without the hooks by
     which DeepSpeed gathers sharded parameters.
     """
 

@@ -192,7 +192,7 @@ class RandomFeatureHead(PosteriorHead):
 
 
 class Coefficients(nn.Module):
-    """φ [B, L] ↦ φᵀβ [B], with β = β'·√(L/2) learnt as β': φ has unit norm, and β' learns as on plain cosines.
+    """φ [B, L] ↦ φᵀβ [B], with β = β'·√(L/2) trained as β': φ has unit norm, and β' learns as on plain cosines.
 
     β' is a vector and thus exempt from weight decay, which would be a second prior.
     """

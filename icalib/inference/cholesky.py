@@ -36,7 +36,7 @@ def safe_cholesky(matrix: Tensor, *, jitter: float) -> tuple[Tensor, int]:
         raise NumericalError(
             f"{int(failed.sum())} of {failed.numel()} matrices of size {size} have no Cholesky factor, even with "
             f"{jitter * GROWTH ** (MAX_RAISES - 1):g} times their mean diagonal added: they hold NaN, or what they "
-            "were computed from has diverged. Lower the learning rate, or the kernel's output scale if it is learnt."
+            "were computed from has diverged. Lower the learning rate, or the kernel's output scale if it is learned."
         )
     return factor, num_raised
 

@@ -31,8 +31,8 @@ class Moments:
     mutual_information: Tensor
     num_passes: int
     half_information: tuple[Tensor, Tensor] | None = None
-    """g of the even and of the odd passes, which tells how much of it is noise; None with fewer than four passes, and
-    where the samples aren't passes."""
+    """g of the even and of the odd passes, whose difference is noise; None with fewer than four passes, and where the
+    samples aren't passes."""
 
 
 class ProbabilityMoments(NamedTuple):

@@ -193,7 +193,7 @@ class IntentEncoderJob(TrainingJob):
     ridge: float
     """Ridge of the regressions that the heads begin with."""
     num_folds: int
-    """Folds that tell these regressions which intents before they will meet."""
+    """Folds by which these regressions get the intents before out of fold, as they will be predicted."""
     selection: Selection
     num_intents: int
     train_tokens: Artifact

@@ -141,12 +141,12 @@ class LoadedMembers:
     @property
     def num_parameters(self) -> int:
         """Number of trained parameters."""
-        return sum(sum(_learnt(module).values()) for module in self._modules())
+        return sum(sum(_trained(module).values()) for module in self._modules())
 
     @property
     def num_fixed(self) -> int:
         """Number of other values: frozen backbones, random features, a posterior and its support set."""
-        return sum(_num_fixed(module, _learnt(module)) for module in self._modules())
+        return sum(_num_fixed(module, _trained(module)) for module in self._modules())
 
     def _modules(self) -> list[nn.Module]:
         parts = [part for one in self.sums for part in one.parts.values()]
@@ -186,13 +186,13 @@ def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Confi
     return TokenStore(path)
 
 
-def _learnt(module: nn.Module) -> dict[int, int]:
+def _trained(module: nn.Module) -> dict[int, int]:
     return {parameter.data_ptr(): parameter.numel() for parameter in module.parameters() if parameter.requires_grad}
 
 
-def _num_fixed(module: nn.Module, learnt: Mapping[int, int]) -> int:
+def _num_fixed(module: nn.Module, trained: Mapping[int, int]) -> int:
     head = module.posterior_head if isinstance(module, Ranker) else None
     posterior = head.posterior_state().values() if head is not None else ()
     frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
     distinct = {tensor.data_ptr(): tensor.numel() for tensor in (*module.buffers(), *posterior, *frozen)}
-    return sum(size for address, size in distinct.items() if address not in learnt)
+    return sum(size for address, size in distinct.items() if address not in trained)

@@ -233,7 +233,7 @@ class LoadedSimilarity:
     device: torch.device
     precision: Precision
     estimator: AbstractEstimator.Config
-    """Tells whether there are passes with dropout, and how many."""
+    """With MC dropout, the number of passes with dropout; otherwise there is one without."""
 
     @classmethod
     def load(

@@ -1,4 +1,4 @@
-"""Whose run a folder has: a new one, the same one, finished or not, or another."""
+"""Create, resume or reject a run directory."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class RunStages:
         return ranker.model_copy(update={"intents": self.pool_set.intents}), classifier
 
     def _has_labelled_intents(self) -> bool:
-        """Return whether an utterance of the labelled pools has an intent that is learnt."""
+        """Return whether an utterance of the labelled pools has an intent of the pool set."""
         known = set(self.pool_set.intents)
         pools = as_pools(read_rows(self.config.data, "train", self._rows("train", "labelled")))
         return any(u.text and known.intersection(u.intents) for pool in pools for u in pool.context)

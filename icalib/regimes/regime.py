@@ -95,7 +95,7 @@ class Student:
 class AnswerTraining:
     """Request to train on the labelled pools, and optionally on pseudo labels or generated texts.
 
-    `rule` chooses the view that predicts, and with it intents are learnt, too; None: there is the plain view alone.
+    `rule` chooses the view that predicts, and with it intents are trained, too; None: there is the plain view alone.
     """
 
     settings: TrainingSettings

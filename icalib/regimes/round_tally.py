@@ -108,7 +108,7 @@ class _Reliability:
 
     @property
     def value(self) -> float | None:
-        """The reliability; None if it can't be told."""
+        """The reliability; None if it is undefined."""
         number, one, two, ones, twos, products = self._moments
         variances = (number * ones - one**2) * (number * twos - two**2)
         if number < 3 or variances <= 0:

@@ -118,7 +118,7 @@ def _together(
 
 
 def _weighed(study: optuna.Study, title: str) -> Iterator[Picture]:
-    """Which settings matter, where there are several and enough trials to tell."""
+    """Which settings matter, where there are several and enough trials to estimate it."""
     trials = study.get_trials(states=(TrialState.COMPLETE,))
     shared = set.intersection(*(set(trial.params) for trial in trials))
     if len(trials) < MIN_WEIGHED or len(shared) < 2 or len({trial.values[0] for trial in trials}) < 2:

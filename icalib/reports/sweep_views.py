@@ -249,8 +249,8 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     )
     for trial in summary.trials:
         if trial.error is not None:
-            told = f" ({settings_text(trial.settings)}): {brief(trial.error)}"
-            console.print(Text.assemble((f"trial {trial.number} failed", "red"), told), soft_wrap=True)
+            reason = f" ({settings_text(trial.settings)}): {brief(trial.error)}"
+            console.print(Text.assemble((f"trial {trial.number} failed", "red"), reason), soft_wrap=True)
     if summary.winner is not None:
         title, caption = (
             f"Winner: trial {summary.winner.trial}",

@@ -84,7 +84,7 @@ class GainRule(Settings):
 class ChosenScores:
     """Scores of each pair in the view that the gain rule chose; all arrays have shape [N].
 
-    `gain` is Δ, or NaN if only one view was scored. `has_intents` tells whether any intent was predicted for the pool.
+    `gain` is Δ, or NaN if only one view was scored. `has_intents` is whether any intent was predicted for the pool.
     The halves [N, 2] are g of the plain view and Δ from the even and from the odd passes, NaN without such halves.
     """
 

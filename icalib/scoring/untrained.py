@@ -60,7 +60,7 @@ class UntrainedScoreJob(ShardedJob):
         return folder / f"scores-{index:06d}.parquet"
 
     def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
-        """Write SCORE_SCHEMA with the score as the logit and its sigmoid as a preliminary, uncalibrated probability."""
+        """Write SCORE_SCHEMA with the score as the logit and its sigmoid as an uncalibrated probability."""
         pools = selected_pools(self.data.path, self.split, self.selection)
         if self.scorer == "bi-encoder":
             scores = _bi_encoder_scores(self.encoder, pools, self.model)
@@ -77,7 +77,7 @@ def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]
 
 
 def untrained_table(pools: Sequence[Pool] | Sequence[TokenPool], logit: Floats, rows: Sequence[int]) -> pa.Table:
-    """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as a preliminary, uncalibrated probability."""
+    """Return SCORE_SCHEMA of pools: the score as the logit, its sigmoid as an uncalibrated probability."""
     certain = dict.fromkeys(("prob_var", "logit_var", "mutual_information"), np.zeros(len(logit)))
     halves = dict.fromkeys(("information_even", "information_odd"), np.full(len(logit), np.nan))
     moments = {"prob_mean": expit(logit), "logit_mean": logit, "num_passes": np.ones(len(logit), np.int64)}

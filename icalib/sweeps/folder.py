@@ -40,7 +40,7 @@ DRY_SCHEMA = pa.schema(
         ("num_pools_scored", pa.int64()),
         ("num_pseudo_pools", pa.int64()),
         ("num_pseudo_pairs", pa.int64()),
-        ("num_selected_intents", pa.int64()),  # pairs that would be learnt with their predicted intents
+        ("num_selected_intents", pa.int64()),  # pairs that would be trained on with their predicted intents
         ("pseudo_accuracy", pa.float64()),  # fraction of pseudo-labelled pools that are right; null without gold
         ("pair_accuracy", pa.float64()),
         ("base_accuracy", pa.float64()),  # R@1 over all scored pools: the accuracy of selecting every pool

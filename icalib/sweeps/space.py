@@ -120,8 +120,8 @@ def load_space(name: str) -> Space:
     try:
         return validated(Space, values)
     except SettingError as error:
-        told = str(error).rstrip(".")
-        raise SettingError(f"the space {file}: {told}. docs/extend/sweep-space.md says what a space has.") from error
+        message = str(error).rstrip(".")
+        raise SettingError(f"the space {file}: {message}. docs/extend/sweep-space.md says what a space has.") from error
 
 
 def product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

@@ -142,9 +142,10 @@ class Proposal:
 class SweepStudy:
     """Optuna's study of a sweep: proposes trials and records their outcomes.
 
-    One process at a time asks and tells; those of trials only report (see `Rungs`). Without a `journal` the study is in
-    memory; `num_trials` None means all points of a grid, else 20. A SettingError says that the space proposes settings
-    that `base` doesn't have, or only ones that it refuses, a DamagedFileError that the journal can't be read.
+    One process at a time proposes trials and records outcomes; those of trials only report (see `Rungs`). Without a
+    `journal` the study is in memory; `num_trials` None means all points of a grid, else 20. A SettingError says that
+    the space proposes settings that `base` doesn't have, or only ones that it refuses, a DamagedFileError that the
+    journal can't be read.
     """
 
     def __init__(
@@ -243,7 +244,7 @@ class SweepStudy:
 
 
 def proposals(space: Space, base: Method, sampler: Sampler, num_trials: int | None) -> list[Proposal]:
-    """Return what a sweep would try if it learnt nothing from its trials; nothing is stored."""
+    """Return what a sweep would try if it learned nothing from its trials; nothing is stored."""
     return list(iter(SweepStudy(space, base, sampler, num_trials).next, None))
 
 

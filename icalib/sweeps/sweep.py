@@ -88,7 +88,7 @@ class Trials:
         )
 
     def finish(self, number: int, outcome: Mapping[str, Any] | None) -> None:
-        """Tell the study what became of a trial; None where its process died."""
+        """Record the outcome of a trial in the study; None where its process died."""
         match outcome or {"state": "failed", "error": _DIED}:
             case {"state": "complete", "values": values}:
                 self._study.tell_complete(number, values)
@@ -209,7 +209,7 @@ def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
 
 
 def push_record(folder: SweepFolder) -> None:
-    """Let others see what was asked for and what the trials have told; their runs push themselves."""
+    """Push the settings and the journal to the store; the trials' runs push themselves."""
     for path in (folder.settings_path, folder.journal_path):
         push(path)
 
@@ -279,7 +279,7 @@ class TrialJob(Settings):
 
 
 def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
-    """Run a trial with each seed; return what the study is told of it: `state` with `values` or `error`."""
+    """Run a trial with each seed; return its outcome for the study: `state` with `values` or `error`."""
     folder = SweepFolder(job.folder)
     settings = folder.settings
     rungs, metric = Rungs(folder, job.number), next(iter(settings.metrics))
@@ -327,7 +327,7 @@ class EpochReports:
         self._steps: dict[str, range] = {}
         self._num_reported: Counter[str] = Counter()
         self._stopped: Abandoned | None = None
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         """Report the epochs that are new; once the trial is stopped, every event of an epoch raises Abandoned."""
@@ -336,7 +336,7 @@ class EpochReports:
         points = [point for point in event.points if point["tag"] == self._tag]
         best = list(itertools.accumulate((point["value"] for point in points), self._better))
         best = best[sum(point["epoch"] == 0 for point in points) :]  # the start counts, but is no epoch
-        with self._alone:
+        with self._lock:
             if event.stage not in self._steps:
                 self._steps[event.stage], self._left = self._left[: event.max_epochs], self._left[event.max_epochs :]
             if self._stopped is not None:

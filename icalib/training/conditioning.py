@@ -89,7 +89,7 @@ def choose_support(examples: Sequence[Example], support: Support, *, seed: int) 
 
 
 def _from_other_contexts(examples: Sequence[Example], taken: set[int]) -> list[Example]:
-    """Order examples so that each context not in `taken` appears once before any repeats: more contexts tell more."""
+    """Order examples so that each context not in `taken` appears once before any repeats, for more information."""
     first: list[Example] = []
     rest: list[Example] = []
     seen = set(taken)
