@@ -170,6 +170,8 @@ class CosineValidation:
     def __call__(self, model: DualEncoder, rank: int, world_size: int) -> list[PoolResult]:
         """Return the cosines of every world-size-th pool."""
         pools = list(self._store.pools(self._rows[rank::world_size]))
+        if not pools:  # more workers than pools
+            return []
         return pool_results(pools, pool_cosines(model.encoder, self._layout, pools, self._device))
 
     def metrics(self, results: Sequence[Sequence[PoolResult]]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from helpers.tiny_models import tiny_dual_encoder
 
 from icalib.data.encoding import TokenStore
 from icalib.models.dual_encoder import DualEncoder, crossed_cosines, pool_cosines, text_vectors
-from icalib.parts.similarity import PoolContrast, Similarity
+from icalib.parts.similarity import CosineValidation, PoolContrast, Similarity
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -110,6 +110,14 @@ def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_be
     for name, tensor in weights[0].items():
         for split in weights[1:]:
             torch.testing.assert_close(split[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
+
+
+def test_validation_is_the_same_however_many_workers_share_the_pools(store: TokenStore, dual: DualEncoder) -> None:
+    validation = CosineValidation(store, range(3), dual.layout, CPU)
+    alone, shared = (
+        validation.metrics([validation(dual, rank, number) for rank in range(number)]) for number in (1, 4)
+    )
+    assert shared == pytest.approx(alone)
 
 
 @pytest.mark.parametrize(("num_passes", "partners"), [(2, {0: [0], 1: [1]}), (5, {0: [0, 2, 4], 3: [1, 3]})])
