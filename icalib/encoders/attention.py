@@ -28,8 +28,11 @@ def attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Compute scaled dot-product attention [B, heads, L, D/heads] → [B, L, heads, D/heads] with dropout of weights; by
-    torch unless it would draw random numbers on a CPU.
+    torch unless it would draw random numbers on a CPU. Several heads of queries may share one of keys and values.
     """
+    if (shared := query.shape[1] // key.shape[1]) > 1:
+        key, value = (states.repeat_interleave(shared, 1) for states in (key, value))
+    query, key = query.to(value.dtype), key.to(value.dtype)  # rotated in float32, which autocast leaves so (EuroBERT)
     if query.device.type != "cpu" or dropout == 0.0 or not module.training:
         p = dropout if module.training else 0.0
         mixed = nn.functional.scaled_dot_product_attention(

@@ -1,4 +1,4 @@
-"""Load BERT- and RoBERTa-like backbones and their tokenizers."""
+"""Load backbones and their tokenizers."""
 
 from __future__ import annotations
 
@@ -150,8 +150,24 @@ def backbone_digest(name: str) -> str:
 class Tokenizer:
     """A backbone's tokenizer, and the layout of its inputs."""
 
+    separator: int
+    """Id of the token between segments, and between utterances where the layout separates them."""
+
     def __init__(self, name: str) -> None:
         self._tokenizer = load_tokenizer(name)
+        self._begin, self.separator, self._padding = (
+            self._special(name, *kinds) for kinds in (("cls", "bos"), ("sep", "eos"), ("pad",))
+        )
+
+    def _special(self, name: str, *kinds: str) -> int:
+        """Return the id of the first of these special tokens that there is; decoders' begin texts by bos, not cls."""
+        for kind in kinds:
+            if (found := getattr(self._tokenizer, f"{kind}_token_id")) is not None:
+                return found
+        raise SettingError(
+            f"the tokenizer of the backbone `{name}` has no {' or '.join(f'{kind}_token' for kind in kinds)}. Name one "
+            "in its tokenizer_config.json, or give another backbone."
+        )
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text without special tokens."""
@@ -173,22 +189,16 @@ class Tokenizer:
         whole_pools: bool = False,
     ) -> Layout:
         """Return the layout; intent tokens (or the marker of pools) follow the backbone's vocabulary."""
-        tokenizer = self._tokenizer
         return (PoolLayout if whole_pools else Layout)(
-            cls=tokenizer.cls_token_id,
-            separator=tokenizer.sep_token_id,
-            padding=tokenizer.pad_token_id,
-            num_separators=tokenizer.num_special_tokens_to_add(pair=True) - 2,
+            cls=self._begin,
+            separator=self.separator,
+            padding=self._padding,
+            num_separators=max(1, self._tokenizer.num_special_tokens_to_add(pair=True) - 2),
             first_intent=vocabulary,
             max_length=max_length,
             budget=budget,
             turn_separators=turn_separators,
         )
-
-    @property
-    def separator(self) -> int:
-        """Id of the token between segments, and between utterances where the layout separates them."""
-        return self._tokenizer.sep_token_id
 
     @property
     def mask_token(self) -> int:

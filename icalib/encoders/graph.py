@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot, scaled_dot_product_attention
 from typing_extensions import override
 
+from icalib.encoders.architecture import dropout_of
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.dropout import Dropout
 from icalib.encoders.transfer import to_device
@@ -41,7 +42,7 @@ class GraphEncoder(BackboneEncoder):
         super().__init__(config, num_intents=num_intents, pretrained=pretrained)
         self.config = config
         self._separator = Tokenizer(config.backbone).separator
-        dropout = float(self.backbone.config.hidden_dropout_prob)
+        dropout = dropout_of(self.backbone.config)
         states = self.width
         with_graph, with_sequence = config.branches != "sequence", config.branches != "graph"
         layers = config.graph_layers if with_graph else 0

@@ -1,4 +1,4 @@
-"""The cross-encoder: context and candidate in one sequence through a BERT- or RoBERTa-like backbone."""
+"""The cross-encoder: context and candidate in one sequence through a backbone."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ from icalib.core.errors import SettingError
 from icalib.core.job import ByContent
 from icalib.data.encoding import Budget, pad
 from icalib.data.encoding import Encoded as EncodedIds
+from icalib.encoders.architecture import (
+    check_encoder,
+    has_segments,
+    max_length,
+    model_options,
+    set_dropout,
+    set_num_layers,
+    takes_any_mask,
+)
 from icalib.encoders.attention import ATTENTION, register_attention
 from icalib.encoders.backbone import EMBEDDED, backbone_digest, build_untrained, load_config, load_pretrained
 from icalib.encoders.dropout import replace_dropout
-from icalib.encoders.spectral_norm import SpectralNorm, bound_layers
+from icalib.encoders.spectral_norm import SpectralLinear, SpectralNorm, bound_layers
 from icalib.encoders.transfer import to_device
 
 
@@ -136,25 +145,25 @@ class BackboneEncoder(AbstractEncoder):
         def load_backbone_config(self) -> Any:
             """Return the transformers config of the backbone with `num_layers` layers; SettingError if it has fewer."""
             loaded = load_config(self.backbone)
+            check_encoder(self.backbone, loaded)
             num_layers = self.num_layers or loaded.num_hidden_layers
             if num_layers > loaded.num_hidden_layers:
                 raise SettingError(
                     f"encoder.num_layers is {num_layers}, but `{self.backbone}` has "
                     f"{loaded.num_hidden_layers} layers. Give that many or fewer."
                 )
-            loaded.num_hidden_layers = num_layers
+            set_num_layers(loaded, num_layers)
             return loaded
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__()
         backbone_config = config.load_backbone_config()
         if config.dropout is not None:
-            backbone_config.hidden_dropout_prob = config.dropout
-            backbone_config.attention_probs_dropout_prob = config.dropout
+            set_dropout(backbone_config, config.dropout)
         if config.cheap_dropout:
             register_attention()
-        attention = ATTENTION if config.cheap_dropout else "sdpa"
-        options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32, "add_pooling_layer": False}
+        options = model_options(backbone_config, ATTENTION if config.cheap_dropout else "sdpa")
+        options["dtype"] = torch.float32
         if pretrained:
             backbone = load_pretrained(config.backbone, config=backbone_config, **options)
         else:
@@ -168,30 +177,44 @@ class BackboneEncoder(AbstractEncoder):
         self.state_width: int = backbone_config.hidden_size
         self.width: int = self.state_width
         self.vocabulary: int = backbone_config.vocab_size
-        # RoBERTa counts positions from padding_idx + 1, so two of its positions are never used.
-        unused = backbone_config.pad_token_id + 1 if "roberta" in backbone_config.model_type else 0
-        self.max_length: int = backbone_config.max_position_embeddings - unused
-        self.has_segments: bool = getattr(backbone_config, "type_vocab_size", 1) > 1
+        self.max_length: int = max_length(backbone)
+        self.has_segments: bool = has_segments(backbone)
+        self._takes_any_mask = takes_any_mask(backbone)
         if num_intents:
             backbone.resize_token_embeddings(self.vocabulary + num_intents, mean_resizing=False)
         if config.spectral_norm is not None:
             bound_layers(backbone, config.spectral_norm)
         self.backbone = backbone
 
+    def recompute_layers(self) -> None:
+        """Compute the layers again in the backward pass, instead of keeping what is in them; SettingError if it can't.
+
+        Passes without gradients are unchanged.
+        """
+        name = type(self.backbone).__name__
+        if not self.backbone.supports_gradient_checkpointing:
+            raise SettingError(
+                f"gradient_checkpointing is true, but transformers can't do it in {name}. Set it to false, and raise "
+                "gradient_accumulation to save memory."
+            )
+        if any(isinstance(module, SpectralLinear) for module in self.backbone.modules()):
+            raise SettingError(
+                f"gradient_checkpointing is true, but {name} has bounds (encoder.spectral_norm) that a second pass "
+                "would change. Set one of the two to its default."
+            )
+        self.backbone.config.use_cache = False  # or EuroBERT warns that it won't
+        self.backbone.activation_checkpointing_enable()
+        self.backbone.disable_input_require_grads()  # which only frozen embeddings need
+
     def token_states(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the last hidden states [B, L, D] and the mask of tokens that aren't padding [B, L]."""
         mask_BL = torch.arange(batch.ids_BL.shape[1], device=batch.ids_BL.device) < batch.lengths_B[:, None]
         segments = {"token_type_ids": batch.segments_BL} if self.has_segments else {}
-        output = self.backbone(input_ids=batch.ids_BL, attention_mask=_attention_mask(mask_BL), **segments)
+        # transformers leaves a mask [B, L] out if it masks nothing, and would wait for a GPU to know that.
+        as_it_is = self._takes_any_mask and mask_BL.device.type != "cpu"
+        attention_mask = mask_BL[:, None, None, :] if as_it_is else mask_BL.long()
+        output = self.backbone(input_ids=batch.ids_BL, attention_mask=attention_mask, **segments)
         return output.last_hidden_state, mask_BL
-
-
-def _attention_mask(mask_BL: Tensor) -> Tensor:
-    """Return the mask as transformers takes it: [B, L] on a CPU, else [B, 1, 1, L].
-
-    transformers leaves a mask [B, L] out if it masks nothing, and would wait for a GPU to know that.
-    """
-    return mask_BL.long() if mask_BL.device.type == "cpu" else mask_BL[:, None, None, :]
 
 
 @final

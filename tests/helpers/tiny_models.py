@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -34,6 +35,15 @@ BUDGET = Budget(max_context_tokens=48, max_candidate_tokens=16)
 
 def write_tiny_bert(folder: Path, texts: Iterable[str], **shape: int) -> Path:
     """A random BERT with a WordPiece vocabulary of the texts and 128 positions; `shape` goes before SHAPE."""
+    tokenizer, names = word_pieces(texts)
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=128, pad_token_id=0, **{**SHAPE, **shape}
+    )
+    return write_backbone(folder, lambda: BertModel(config, add_pooling_layer=False), tokenizer, names)
+
+
+def word_pieces(texts: Iterable[str]) -> tuple[Tokenizer, dict[str, str]]:
+    """BERT's kind of tokenizer, and its special tokens."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     normalizer, pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     words = Counter(
@@ -45,11 +55,7 @@ def write_tiny_bert(folder: Path, texts: Iterable[str], **shape: int) -> Path:
     tokenizer.post_processor = processors.BertProcessing(
         ("[SEP]", tokenizer.token_to_id("[SEP]")), ("[CLS]", tokenizer.token_to_id("[CLS]"))
     )
-    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
-    config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=128, pad_token_id=0, **{**SHAPE, **shape}
-    )
-    return _save(folder, BertModel, config, tokenizer, names)
+    return tokenizer, dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
 
 
 def _vocabulary(words: Counter[str], special: Sequence[str], size: int) -> dict[str, int]:
@@ -62,6 +68,19 @@ def _vocabulary(words: Counter[str], special: Sequence[str], size: int) -> dict[
 
 def write_tiny_roberta(folder: Path, texts: Iterable[str]) -> Path:
     """A random RoBERTa with a byte-level BPE vocabulary of the texts and 128 positions for tokens."""
+    tokenizer, names = byte_pairs(texts)
+    config = RobertaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=130,
+        type_vocab_size=1,
+        pad_token_id=tokenizer.token_to_id("<pad>"),
+        **SHAPE,
+    )
+    return write_backbone(folder, lambda: RobertaModel(config, add_pooling_layer=False), tokenizer, names)
+
+
+def byte_pairs(texts: Iterable[str]) -> tuple[Tokenizer, dict[str, str]]:
+    """RoBERTa's kind of tokenizer, and its special tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -75,21 +94,14 @@ def write_tiny_roberta(folder: Path, texts: Iterable[str]) -> Path:
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", tokenizer.token_to_id("</s>")), ("<s>", tokenizer.token_to_id("<s>"))
     )
-    names = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-    config = RobertaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        max_position_embeddings=130,
-        type_vocab_size=1,
-        pad_token_id=tokenizer.token_to_id("<pad>"),
-        **SHAPE,
-    )
-    return _save(folder, RobertaModel, config, tokenizer, names)
+    return tokenizer, {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
-def _save(folder: Path, model: type, config: object, tokenizer: Tokenizer, names: dict[str, str]) -> Path:
+def write_backbone(folder: Path, make: Callable[[], Any], tokenizer: Tokenizer, names: Mapping[str, str]) -> Path:
+    """The model that `make` gives after seeding, and its tokenizer."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = model(config, add_pooling_layer=False)
+        network = make()
     with backbone.quiet_transformers():
         network.save_pretrained(folder)
         PreTrainedTokenizerFast(
