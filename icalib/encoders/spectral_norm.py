@@ -16,15 +16,6 @@ from icalib.core.errors import SettingError
 
 Scope = Literal["head", "ffn", "ffn+attention_output", "all_linear"]
 
-_FFN = r"(?<!attention\.)output\.dense|intermediate\.dense"
-_LAYERS: dict[Scope, str] = {
-    "head": "(?!)",  # nothing of the encoder
-    "ffn": _FFN,
-    "ffn+attention_output": rf"{_FFN}|attention\.output\.dense",
-    "all_linear": rf"{_FFN}|attention\.output\.dense|attention\.self\.(query|key|value)",
-}
-"""How the names of the bounded layers end, in BERT- and RoBERTa-like backbones."""
-
 
 class SpectralNorm(Settings):
     """Which linear layers of the encoder have a bounded spectral norm, and the bound."""
@@ -115,15 +106,29 @@ def leading_singular_vectors(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def bound_layers(backbone: nn.Module, norm: SpectralNorm) -> None:
     """Replace a backbone's linear layers by bounded ones that share their weights; SettingError if it has none."""
-    ending = re.compile(rf"(^|\.)({_LAYERS[norm.scope]})$")
-    chosen = [(n, m) for n, m in backbone.named_modules() if isinstance(m, nn.Linear) and ending.search(n)]
+    chosen = _layers(backbone, norm.scope)
     if not chosen and norm.scope != "head":
         raise SettingError(
-            f"spectral_norm.scope is {norm.scope}, but {type(backbone).__name__} has no layer named as in BERT or "
-            "RoBERTa. Leave spectral_norm out, or take a backbone of one of these families."
+            f"spectral_norm.scope is {norm.scope}, but {type(backbone).__name__} has no linear layers in a stack. "
+            "Leave spectral_norm out, or take another backbone, such as BERT."
         )
-    for name, layer in chosen:
+    for name, layer in chosen.items():
         backbone.set_submodule(name, SpectralLinear(layer, bound=norm.bound, relative=norm.relative))
+
+
+def _layers(backbone: nn.Module, scope: Scope) -> dict[str, nn.Linear]:
+    """Return the linear layers in the scope by name. Families name them differently, but in all of them layers are
+    numbered, attention is called so, and its output is its last layer.
+    """
+    if scope == "head":
+        return {}
+    linear = {n: m for n, m in backbone.named_modules() if isinstance(m, nn.Linear) and re.search(r"\.\d+\.", n)}
+    if scope == "all_linear":
+        return linear
+    attention = {name: found[0] for name in linear if (found := re.match(r".*?\.\w*att\w*(?=\.)", name))}
+    outputs = {of: name for name, of in attention.items()}.values()
+    left_out = set(attention) if scope == "ffn" else set(attention) - set(outputs)
+    return {name: layer for name, layer in linear.items() if name not in left_out}
 
 
 def warm_up(module: nn.Module, loaded: Container[str]) -> None:

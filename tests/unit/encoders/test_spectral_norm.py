@@ -170,7 +170,7 @@ def test_bounds_of_loaded_weights_without_bounds_are_recomputed(tiny_bert: Path)
 
 
 def test_other_backbones_and_bounds_are_refused() -> None:
-    with pytest.raises(SettingError, match="BERT or RoBERTa"):
+    with pytest.raises(SettingError, match="no linear layers in a stack"):
         bound_layers(nn.Sequential(nn.Linear(2, 2)), SpectralNorm())
     with pytest.raises(SettingError, match="bound"):
         validated(SpectralNorm, {"bound": 0})
