@@ -50,7 +50,8 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
     example = _inputs([layout.pair(some, some[:length]) for length in (2, 1)], layout.padding)
     graph(*example)  # what it caches (nodes of a quadrature) must not be made of traced tensors
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its notes are for those who write graphs
+    for name in ("torch.onnx", "onnxscript"):  # whose notes are for those who write graphs
+        logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -120,10 +121,14 @@ class RankerGraph(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """Compute logits that rank, calibrated probabilities and variances [B] from ids, mask and segments [B, L]."""
         batch = Batch(input_ids, token_type_ids * attention_mask, attention_mask.sum(1))
-        moments: Moments = self._estimator.estimate(BatchModel(self.ranker, batch, seed=0))
-        logit_B = torch.logit(moments.prob_mean, eps=_EPSILON) if self._has_posterior else moments.logit_mean
+        if self._has_posterior:
+            moments: Moments = self._estimator.estimate(BatchModel(self.ranker, batch, seed=0))
+            logit_B, var_B = torch.logit(moments.prob_mean, eps=_EPSILON), moments.logit_var
+        else:  # not by the estimator, which looks whether there are variances: a graph can't depend on values
+            logit_B = self.ranker.answer_logits(batch).double()
+            var_B = torch.zeros_like(logit_B)
         prob_B = torch.sigmoid(self._calibration.slope * logit_B + self._calibration.offset)
-        return logit_B.float(), prob_B.float(), moments.logit_var.float()
+        return logit_B.float(), prob_B.float(), var_B.float()
 
 
 class _InverseFactor(nn.Module):
