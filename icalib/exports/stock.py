@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import ExportError, SettingError
 from icalib.data.schema import Pool
+from icalib.encoders.architecture import set_num_layers
 from icalib.encoders.backbone import Tokenizer, load_config, quiet_transformers
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.exports.agreement import Comparison, Scorer, Scores, ranker_scorer
@@ -25,8 +26,8 @@ from icalib.parts.loaded import LoadedBiEncoder
 from icalib.scoring.untrained import token_pool
 
 _SCALE = 2.0**-14
-"""The pooler's tanh gets the logit times this: tanh(x) = x(1 − x²/3 + …), so |f| < 10 is kept to 2e-7 of itself."""
-_FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
+"""The classifier's dense layer gets the logit times this: tanh(x) = x(1 − x²/3 + …), so |f| < 10 is kept to 2e-7 of
+itself."""
 CROSS_ENCODER_FILES = {
     "modules.json": [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
@@ -56,34 +57,51 @@ def write_cross_encoder(subject: Subject[Ranker], folder: Path, tokenizer: Any, 
 def classifier_of(ranker: Ranker, calibration: AffineMap) -> Any:
     """Return transformers' sequence classifier whose one logit is the ranker's, calibrated: a f + b.
 
-    BERT's classifier has a dense layer with tanh on [CLS] before the linear one, which icalib's head has not. The dense
-    layer's first unit computes the ranker's logit, scaled so far down by a power of two that tanh is the identity in
-    float32, and the last layer scales it up again and calibrates it.
+    Classifiers have a dense layer with an activation φ on [CLS] before the linear one, which icalib's head has not. Two
+    units of the dense layer compute ±s f, the ranker's logit scaled far down by a power of two, and the last layer
+    calibrates φ(s f) − φ(−s f) = c f. The constant c is measured: it is 2s for tanh, s for GELU and ReLU. A third unit
+    is constant and far larger, so that a layer norm behind φ (ModernBERT) divides by a constant, too.
     """
     from transformers import AutoModelForSequenceClassification
 
     backbone = ranker.encoder.backbone
-    family = backbone.config.model_type
-    if family not in _FAMILIES:
-        raise SettingError(
-            f"the backbone is of the family `{family}`, and cross-encoders are written for {', '.join(_FAMILIES)}. "
-            "Export with --format onnx."
-        )
-    model = stock_model(AutoModelForSequenceClassification, ranker.config.encoder.backbone, backbone, num_labels=1)
-    dense, last = (
-        (model.bert.pooler.dense, model.classifier)
-        if family == "bert"
-        else (model.classifier.dense, model.classifier.out_proj)
-    )
+    options = {"num_labels": 1, **_pooling(backbone.config)}
+    model = stock_model(AutoModelForSequenceClassification, ranker.config.encoder.backbone, backbone, **options)
+    dense, last = _classifier_layers(model, backbone)
     linear: nn.Linear = ranker.answer_head.linear
     with torch.no_grad():
         for parameter in (*dense.parameters(), *last.parameters()):
             parameter.zero_()
-        dense.weight[0] = _SCALE * linear.weight[0]
-        dense.bias[0] = _SCALE * linear.bias[0]
-        last.weight[0, 0] = calibration.slope / _SCALE  # behind tanh, which would bend the logits of a steep slope
+        dense.bias[:3] = torch.tensor([_SCALE, -_SCALE, 0.25])  # as if f = 1
+        last.weight[0, :2] = torch.tensor([1.0, -1.0])
+        slope_of_f = model(input_ids=torch.full((1, 2), ranker.layout.cls)).logits[0, 0]
+        for unit, sign in enumerate((1, -1)):
+            dense.weight[unit] = sign * _SCALE * linear.weight[0]
+            dense.bias[unit] = sign * _SCALE * linear.bias[0]
+            # Behind the activation, which would bend the logits of a steep slope.
+            last.weight[0, unit] = sign * calibration.slope / slope_of_f
         last.bias[0] = calibration.offset
     return model
+
+
+def _pooling(config: Any) -> dict[str, Any]:
+    """Return the settings by which a classifier reads the state of [CLS], with a bias; BERT's has none."""
+    if not hasattr(config, "classifier_pooling"):
+        return {}
+    return {"classifier_pooling": "bos" if config.model_type == "eurobert" else "cls", "classifier_bias": True}
+
+
+def _classifier_layers(model: Any, backbone: nn.Module) -> tuple[nn.Linear, nn.Linear]:
+    """Return the dense and the last layer of a classifier, which its encoder hasn't; SettingError if it has others."""
+    own, prefix = {name for name, _ in backbone.named_modules()}, f"{model.base_model_prefix}."
+    new = {name: module for name, module in model.named_modules() if name.removeprefix(prefix) not in own}
+    found = [module for module in new.values() if isinstance(module, nn.Linear)]
+    if [layer.out_features for layer in found] != [model.config.hidden_size, 1]:
+        raise SettingError(
+            f"the backbone is of the family `{model.config.model_type}`, whose classifier in transformers is not a "
+            "dense layer and a last one. Export with --format onnx."
+        )
+    return found[0], found[1]
 
 
 def _calibrated_scorer(subject: Subject[Ranker]) -> Scorer:
@@ -184,7 +202,8 @@ def _written_cosine_scorer(folder: Path, texts: PairTexts) -> Scorer:
 def stock_model(auto_class: Any, name: str, backbone: Any, **options: Any) -> Any:
     """Return a model of transformers with an encoder's weights, which began as those of `name`."""
     config = load_config(name)
-    config.update({"num_hidden_layers": backbone.config.num_hidden_layers, "dtype": torch.float32, **options})
+    set_num_layers(config, backbone.config.num_hidden_layers)
+    config.update({"dtype": torch.float32, **options})
     with quiet_transformers():
         model: Any = auto_class.from_config(config)
     weights = _plain_weights(backbone, config.vocab_size)
@@ -204,8 +223,9 @@ def _plain_weights(backbone: nn.Module, vocabulary: int) -> dict[str, torch.Tens
     weights = {name: tensor for name, tensor in backbone.state_dict().items() if name not in buffers}
     with torch.no_grad():
         weights |= {f"{name}.weight": module.effective_weight() for name, module in bounded.items()}
-    words = "embeddings.word_embeddings.weight"
-    return {**weights, words: weights[words][:vocabulary]}
+    embeddings: Any = backbone.get_input_embeddings()  # pyright: ignore[reportCallIssue]
+    words = next(name for name, module in backbone.named_modules() if module is embeddings)
+    return {**weights, f"{words}.weight": embeddings.weight[:vocabulary]}
 
 
 def write_stock(folder: Path, model: Any, tokenizer: Any, files: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from tokenizers.processors import TemplateProcessing
 
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import DataError, SettingError
@@ -76,7 +77,7 @@ class PairTexts(Settings):
 
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:
     """Return how pairs are written so that a stock tokenizer gives icalib's tokens, or raise a SettingError."""
-    special = tokenizer.sep_token
+    special = tokenizer.convert_ids_to_tokens(layout.separator)
     wanted = (f" {special} ", special) if layout.turn_separators else (" ", "")
     for separator in wanted:
         if all(_same_ids(layout, tokenize, tokenizer, probe, separator) for probe in PROBES):
@@ -91,16 +92,16 @@ def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns:
 def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: bool = True) -> Any:
     """Return a backbone's tokenizer with the settings that an exported folder stores.
 
-    It cuts long pairs at the start of the context, and reads special tokens in users' texts as text unless they
-    separate utterances. `has_segments` says whether the encoder reads `token_type_ids`, which not every tokenizer knows
-    of its model.
+    It cuts long pairs at the start of the context, puts the special tokens of training around texts, and reads those in
+    users' texts as text unless they separate utterances. `has_segments` says whether the encoder reads
+    `token_type_ids`, which not every tokenizer knows of its model.
     """
     from transformers import AutoTokenizer
 
     limits = layout.limits
     of_candidate = limits.max_candidate_tokens + layout.num_separators if of_pairs else 0
     with quiet_transformers():
-        return AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             backbone_path(name),
             use_fast=True,
             truncation_side="left",
@@ -108,6 +109,19 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: 
             model_input_names=["input_ids", *["token_type_ids"] * has_segments, "attention_mask"],
             model_max_length=limits.max_context_tokens + of_candidate + 2,
         )
+    if tokenizer.num_special_tokens_to_add(pair=True) != layout.num_separators + 2:  # as in Llama's
+        tokenizer.backend_tokenizer.post_processor = _template(tokenizer, layout)
+    return tokenizer
+
+
+def _template(tokenizer: Any, layout: Layout) -> TemplateProcessing:
+    """Return what puts a layout's special tokens around a text or a pair of texts."""
+    special = {token: tokenizer.convert_ids_to_tokens(token) for token in (layout.cls, layout.separator)}
+    context = [special[layout.cls], "$A", special[layout.separator]]
+    between = [special[layout.separator]] * (layout.num_separators - 1)
+    candidate = ["$B:1", f"{special[layout.separator]}:1"]
+    ids = [(name, token) for token, name in special.items()]
+    return TemplateProcessing(context, [*context, *between, *candidate], ids)
 
 
 def _same_ids(layout: Layout, tokenize: Tokenizer, tokenizer: Any, utterances: Sequence[str], separator: str) -> bool:

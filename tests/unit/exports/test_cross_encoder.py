@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.tiny_models import attention_mask, random_batch, tiny_ranker
+from helpers.tiny_models import attention_mask, pool_texts, random_batch, tiny_ranker, word_pieces, write_backbone
+from transformers import MobileBertConfig, MobileBertModel
 
 from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import SettingError
@@ -75,8 +76,10 @@ def test_the_files_are_those_that_sentence_transformers_writes(tiny_bert: Path, 
     assert list(config["id2label"]) == ["0"]
 
 
-def test_another_family_is_refused(tiny_bert: Path) -> None:
-    ranker = tiny_ranker(tiny_bert)
-    ranker.encoder.backbone.config.model_type = "mpnet"
-    with pytest.raises(SettingError, match=r"family `mpnet`.*--format onnx"):
-        classifier_of(ranker, CALIBRATION)
+def test_a_classifier_of_another_kind_is_refused(tiny_pools: Path, tmp_path: Path) -> None:
+    tokenizer, names = word_pieces(pool_texts(tiny_pools))
+    size = {"hidden_size": 32, "intra_bottleneck_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = MobileBertConfig(vocab_size=tokenizer.get_vocab_size(), classifier_activation=False, **size)
+    write_backbone(tmp_path, lambda: MobileBertModel(config), tokenizer, names)
+    with pytest.raises(SettingError, match=r"family `mobilebert`.*--format onnx"):
+        classifier_of(tiny_ranker(tmp_path), CALIBRATION)
