@@ -27,12 +27,15 @@ from icalib.models.precision import Precision, round_linear_layers
 
 
 class MaskedWordHead(nn.Module):
-    """BERT's head for masked-token prediction, with the decoder tied to the word embeddings."""
+    """BERT's head for masked-token prediction, with the decoder tied to the word embeddings.
 
-    def __init__(self, width: int, vocabulary: int) -> None:
+    These are narrower than the states in ELECTRA and ALBERT.
+    """
+
+    def __init__(self, width: int, embedding_width: int, vocabulary: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width)
+        self.dense = nn.Linear(width, embedding_width)
+        self.norm = nn.LayerNorm(embedding_width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         # Identity initialisation, so that the decoder can read the pre-trained states from the first step on.
         nn.init.eye_(self.dense.weight)
@@ -72,7 +75,8 @@ class Ranker(Model):
         self.intent_head = _small_linear(self.encoder.state_width, len(config.intents)) if reads_intents else None
         self.masked_word_head: MaskedWordHead | None = None
         if masked_words:
-            self.masked_word_head = MaskedWordHead(self.encoder.state_width, self.encoder.vocabulary)
+            words = self.encoder.backbone.get_input_embeddings().embedding_dim
+            self.masked_word_head = MaskedWordHead(self.encoder.state_width, words, self.encoder.vocabulary)
         heads = {name: _small_linear(self.encoder.width, classes) for name, classes in (task_heads or {}).items()}
         self.task_heads = nn.ModuleDict(heads)
 
