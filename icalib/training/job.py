@@ -14,6 +14,7 @@ from icalib.core.job import Job
 from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import share
 from icalib.core.storage import pull
+from icalib.encoders.transformer import BackboneEncoder
 from icalib.heads.head import PosteriorHead, PosteriorTask
 from icalib.models.checkpoint import POSTERIOR, save_posterior
 from icalib.models.memory import reraise_oom
@@ -75,7 +76,12 @@ class TrainingJob(Job):
     def prepare(self, device: torch.device) -> Training:
         """Build the model, with the same initial weights in every worker, and the data."""
         torch.manual_seed(child_seed(self.loop_seed, "initial-weights"))
-        return self.build(device)
+        training = self.build(device)
+        if self.loop_settings.gradient_checkpointing:
+            for module in training.model.modules():
+                if isinstance(module, BackboneEncoder):
+                    module.recompute_layers()
+        return training
 
     def add_posterior(self, checkpoint: Path, training: Training, engine: Engine) -> int:
         """Compute and save the posterior of a checkpoint's weights together with the other workers, but for what the
@@ -140,9 +146,9 @@ def best_epoch(folder: Path) -> int:
 
 def _memory_advice(training: TrainingSettings) -> str:
     return (
-        f"Lower `max_tokens_per_batch` (it is {training.max_tokens_per_batch}) or raise `gradient_accumulation` (now "
-        f"{training.gradient_accumulation}). With several workers, `zero_stage` 1 to 3 (it is {training.zero_stage}) "
-        "shards the optimiser state among them."
+        f"Lower `max_tokens_per_batch` (it is {training.max_tokens_per_batch}), raise `gradient_accumulation` (now "
+        f"{training.gradient_accumulation}), or set `gradient_checkpointing` to true. With several workers, "
+        f"`zero_stage` 1 to 3 (it is {training.zero_stage}) shards the optimiser state among them."
     )
 
 

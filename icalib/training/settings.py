@@ -50,6 +50,9 @@ class TrainingSettings(Settings):
     """Maximum number of padded tokens per update; long examples give smaller batches."""
     gradient_accumulation: int = Field(default=1, ge=1)
     """Number of parts into which each worker splits its examples of an update, to save memory."""
+    gradient_checkpointing: Annotated[bool, NOT_IN_DIGEST] = False
+    """Compute each layer of the backbone again in the backward pass instead of keeping its states: far less memory for
+    long contexts, a third more time, the same result. Not for MPNet, ALBERT and `encoder.spectral_norm`."""
     train_negatives: int | None = Field(default=None, ge=1)
     """Number of wrong candidates per right one, drawn again each epoch; None uses all candidates of the pool."""
     precision: Precision = "auto"
