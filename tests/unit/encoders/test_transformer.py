@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -66,3 +67,16 @@ def test_special_tokens_typed_by_a_user_are_text_and_long_texts_are_tokenised_wh
     layout = tokenizer.layout(Budget(), 512, 30522)
     assert not {layout.separator, layout.cls} & set(ids)
     assert len(Tokenizer(str(tiny_bert))(["printer " * 300])[0]) >= 300
+
+
+def test_a_tokenizer_without_the_tokens_of_a_layout_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tiny_bert, tmp_path / "copy"))
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps({**settings, "sep_token": None}))
+    with pytest.raises(SettingError, match=r"has no sep_token or eos_token\. Name one"):
+        Tokenizer(str(copy))
+
+
+def test_bounds_and_layers_that_are_computed_again_exclude_each_other(tiny_bert: Path) -> None:
+    with pytest.raises(SettingError, match="has bounds"):
+        tiny_ranker(tiny_bert, spectral_norm={"scope": "ffn"}).encoder.recompute_layers()
