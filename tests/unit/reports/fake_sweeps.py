@@ -36,10 +36,8 @@ class Made:
     """By how much the right candidate leads in each validation pool of two; None: there are no predictions."""
 
 
-def write_sweep(
-    root: Path, trials: Sequence[Made], metrics: Mapping[str, Direction] | None = None, **facts: Any
-) -> SweepFolder:
-    """A sweep folder with a study and run folders; `facts` are those of `write_predictions`."""
+def write_sweep(root: Path, trials: Sequence[Made], metrics: Mapping[str, Direction] | None = None) -> SweepFolder:
+    """A sweep folder with a study and run folders."""
     metrics = metrics or {"R@1": "maximize"}
     folder = SweepFolder(root / "sweep-made-desk-0.05")
     settings = _settings(metrics, max((len(made.metrics) for made in trials), default=1))
@@ -55,7 +53,7 @@ def write_sweep(
         for seed, found in enumerate(made.metrics, 1):
             _write_run(folder.run_folder(number, seed), seed, found, shared=number > 0)
             if made.margins is not None:
-                write_predictions(folder.run_folder(number, seed), made.margins, made.settings, **facts)
+                write_predictions(folder.run_folder(number, seed), made.margins)
     return folder
 
 
@@ -116,26 +114,21 @@ def finish(folder: SweepFolder, number: int, made: Made) -> None:
     )
 
 
-def write_predictions(
-    run: RunFolder, margins: Sequence[float], settings: Mapping[str, Any], *, epoch: int = 1, passes: int = 1
-) -> None:
+def write_predictions(run: RunFolder, margins: Sequence[float]) -> None:
     """Pools of two candidates, of which the right one leads by a margin each."""
-    logits = [logit for margin in margins for logit in (margin, 0.0)]
+    logits = np.array([logit for margin in margins for logit in (margin, 0.0)])
     columns: dict[str, Any] = {
         "pool_id": [f"p{number // 2}" for number in range(len(logits))],
         "candidate": [0, 1] * len(margins),
         "label": [1, 0] * len(margins),
         "view": ["plain"] * len(logits),
         "logit": logits,
-        "prob": 1 / (1 + np.exp(-np.array(logits))),
-        "gain": [float("nan")] * len(logits),
-        "num_passes": [passes] * len(logits),
+        "prob": 1 / (1 + np.exp(-logits)),
+        "num_passes": [1] * len(logits),
     }
     zeros = [0.0] * len(logits)
     table = pa.table({name: columns.get(name, zeros) for name in PREDICTION_SCHEMA.names}, schema=PREDICTION_SCHEMA)
     run.write_table("predictions/validation.parquet", table)
-    run.write_config({"settings": {"loss": dict(settings), "same": 1}})
-    run.write_json("chosen.json", {"epochs": [epoch]})
 
 
 def _write_run(run: RunFolder, seed: int, metrics: Mapping[str, float], *, shared: bool) -> None:

