@@ -29,7 +29,6 @@ INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PROGRAM = re.compile(r" *(?:\w+=\S+ )*(?:(?:\S*/)?icalib|\S*python -m icalib|sbatch (?:-\S+ )*\S+\.sbatch) +")
-MAX_README_LINES = 150
 
 
 def ids(values: list[Path]) -> list[str]:
@@ -74,7 +73,7 @@ def test_the_index_links_every_page_and_the_readme_links_the_index() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.read_text().splitlines()) <= MAX_README_LINES
+    assert len(README.read_text().splitlines()) <= 150
 
 
 def test_a_metric_in_the_readme_is_in_a_table_of_results() -> None:
@@ -178,3 +177,12 @@ def test_the_messages_of_the_faq_are_those_of_the_code() -> None:
     assert len(messages) > 30
     parts = {part.strip() for message in messages for part in message.split("…")}
     assert [part for part in parts if part not in code and part.replace('"', '\\"') not in code] == []
+
+
+def test_each_fault_of_the_reliability_page_names_tests_that_exist() -> None:
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    page = (DOCS / "reliability.md").read_text().split("## The campaign")[0]
+    for row in re.findall(r"^\| .* \|$", page, flags=re.MULTILINE)[2:]:
+        names = re.findall(r"`(test_\w+)`", row)
+        assert names, row
+        assert [name for name in names if f"def {name}(" not in tests] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -66,3 +67,11 @@ def test_make_lists_its_targets_and_those_of_the_readme_and_docs_exist() -> None
     named = set(re.findall(r"`make ([a-z]+)`", text))
     named |= set(re.findall(r"^ *(?:\$ )?make ([a-z]+)(?: *#.*)?$", text, flags=re.MULTILINE))
     assert {"demo", "test"} <= named <= targets
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_benchmark_imports_of_icalib_exists(path: Path) -> None:
+    """Benchmarks run seldom."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("icalib."):
+            exec(compile(ast.Module([node], []), str(path), "exec"), {})

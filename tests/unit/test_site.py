@@ -1,9 +1,11 @@
-"""What `make docs` builds: every page is in its navigation, and links between pages hold on the site, too."""
+"""What `make docs` and `make results` build: navigation, links of the site, tables that are up to date, notebooks."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import statistics
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from unit.reports.fake_runs import write_pools, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -18,14 +21,19 @@ CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
-@pytest.fixture(scope="module")
-def hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "hooks.py")
+def script(name: str) -> ModuleType:
+    """A module of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    return script("hooks")
 
 
 def pages(entry: Any) -> Iterator[str]:
@@ -59,22 +67,29 @@ def test_links_of_the_repository_become_links_of_the_site(
     assert hooks.with_site_links(f"See [it]({link}).\n{code}", path) == f"See [it]({on_site}).\n{code}"
 
 
-def test_a_notebook_becomes_a_page_with_its_outputs(hooks: ModuleType) -> None:
-    cells = [
-        {"cell_type": "markdown", "source": ["# Title\n", "Text."]},
-        {
-            "cell_type": "code",
-            "source": ["print(1)\n", "2"],
-            "outputs": [
-                {"output_type": "stream", "name": "stdout", "text": ["1\n"]},
-                {"output_type": "execute_result", "data": {"text/plain": ["2"]}},
-            ],
-        },
-        {"cell_type": "code", "source": ["x = 1"], "outputs": []},
-    ]
-    assert hooks.notebook_markdown({"cells": cells}) == (
-        "# Title\nText.\n\n```python\nprint(1)\n2\n```\n\n```text\n1\n2\n```\n\n```python\nx = 1\n```\n"
-    )
+def test_the_tables_of_results_are_up_to_date_and_none_is_written_by_hand() -> None:
+    results = script("results")
+    text = results.PAGE.read_text(encoding="utf-8")
+    assert results.page_with_tables(text) == text, "run `make results`"
+    assert sorted(results.named_tables(text)) == sorted(path.stem for path in results.TABLES.glob("*.yaml"))
+    by_hand = results._MARKED.sub("", text)
+    assert [line for line in by_hand.splitlines() if line.startswith("|") and "0." in line] == []
+
+
+def test_finished_runs_become_a_table(tmp_path: Path) -> None:
+    results, data = script("results"), write_pools(tmp_path / "desk")
+    runs = [write_run(tmp_path / "runs", data, "icast", seed) for seed in (1, 2)]
+    results.write_table(tmp_path / "mine.yaml", results.collected([run.path for run in runs], ["R@1"]))
+    (row,) = results.read_table(tmp_path / "mine.yaml").rows
+    recalls = [run.result["test"]["R@1"] for run in runs]
+    assert row["R@1"] == pytest.approx([statistics.fmean(recalls), statistics.stdev(recalls)], abs=1e-4)
+
+
+def test_the_tables_of_presets_are_up_to_date() -> None:
+    presets = script("presets")
+    text = presets.PAGE.read_text(encoding="utf-8")
+    assert presets.page_with_presets(text) == text, "run `make results`"
+    assert [name for name in presets.preset_names() if f"<!-- preset {name} -->" not in text] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
