@@ -105,8 +105,9 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
     with pytest.raises(SettingError, match=r"-0\.3-s1 has a run with other settings .*another --experiment"):
         icalib.curve(["bert"], tiny_pools, seeds=1, backbone=str(tiny_bert), **later)
     assert not list(runs.glob("curve/*-0.2-s1"))  # nothing was computed before
-    with pytest.raises(SettingError, match="at least one labelled fraction"):
-        icalib.curve(["bert"], tiny_pools, fractions=[], runs=runs, executor="local")
+    for wrong, said in (({"fractions": []}, "at least one"), ({"executor": "slurm"}, "Choose one of: ray, local")):
+        with pytest.raises(SettingError, match=said):
+            icalib.curve(["bert"], tiny_pools, **{"runs": runs, "executor": "local", **wrong})
 
 
 def test_predictions_are_those_of_the_command_line(

@@ -110,6 +110,8 @@ def test_what_fits_no_method_is_refused(icalib, tiny_pools: Path, arguments: lis
         (["--limit", "train=0"], "expected numbers above 0"),
         (["--limit", "1" * 5000], "can't be parsed"),
         (["--limit", "training=5"], "unknown split training"),
+        (["--executor", "slurm"], "is not one of 'ray', 'local'"),
+        (["--executor", "local", "--address", "auto"], "address auto"),
         (["--experiment", "../elsewhere"], "--experiment '../elsewhere' is not a valid folder name"),
     ],
 )
