@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from icalib.core.stage_cache import RESUME
-from icalib.distributed import training
 from icalib.distributed.checkpoints import STATE, OwnCheckpoints, has_ray_checkpoints, last_name
-from icalib.pipeline.resources import Resources
 
 
 def writer(text: str) -> Callable[[Path], None]:
@@ -47,30 +43,9 @@ def test_a_checkpoint_whose_worker_died_is_passed_over(tmp_path: Path) -> None:
         assert folder == half
 
 
-@pytest.mark.parametrize(
-    ("workers", "use_gpu", "one_node", "by_ray_before", "alone"),
-    [
-        (1, False, True, False, True),
-        (1, False, True, True, False),
-        (1, False, False, False, False),
-        (1, True, True, False, False),
-        (2, False, True, False, False),
-    ],
-)
-def test_ray_train_runs_what_is_not_alone_or_was_its_before(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    workers: int, use_gpu: bool, one_node: bool, by_ray_before: bool, alone: bool,
-) -> None:  # fmt: skip
+def test_a_checkpoint_of_ray_train_is_the_last_whoever_wrote_others(tmp_path: Path) -> None:
     OwnCheckpoints(tmp_path).save(writer("own"), 5)
-    if by_ray_before:
-        (tmp_path / RESUME / "checkpoint_2026-11-25_03-28-42.123456").mkdir()
-    assert (has_ray_checkpoints(tmp_path), last_name(tmp_path)[11:15]) == (
-        by_ray_before,
-        "2026" if by_ray_before else "0000",
-    )
-    ran: list[str] = []
-    monkeypatch.setattr(training, "alive_nodes", lambda: ["node"] * (1 if one_node else 2))
-    monkeypatch.setattr(training, "_run_alone", lambda *arguments: ran.append("alone"))
-    monkeypatch.setattr(training, "_run_by_ray_train", lambda *arguments: ran.append("ray"))
-    training._attempt(None, tmp_path, Resources(workers, use_gpu, 1, num_scorers=1))  # type: ignore[arg-type]
-    assert ran == ["alone" if alone else "ray"]
+    assert not has_ray_checkpoints(tmp_path)
+    (tmp_path / RESUME / "checkpoint_2026-11-25_03-28-42.123456").mkdir()
+    assert has_ray_checkpoints(tmp_path)
+    assert last_name(tmp_path).startswith("checkpoint_2026")

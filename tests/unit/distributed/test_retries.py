@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.train_jobs import train_job
@@ -47,14 +49,6 @@ def nobody_comes() -> None:
     raise ControllerError(TimeoutError("no room for the workers"))
 
 
-def checkpoint_then_death(folder: Path, number: int) -> Callable[[], None]:
-    def fail() -> None:
-        (folder / "ray" / f"checkpoint_{number:03d}").mkdir(parents=True)
-        worker_dies()
-
-    return fail
-
-
 @pytest.fixture
 def fit(monkeypatch: pytest.MonkeyPatch, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> Callable[..., list[int]]:
     """Train through given outcomes on a cluster with room for so many workers; the workers of each fit."""
@@ -70,30 +64,38 @@ def fit(monkeypatch: pytest.MonkeyPatch, tiny_pools: Path, tiny_bert: Path, tmp_
     return fit
 
 
-def test_deaths_are_survived_with_as_many_workers(fit: Callable[..., list[int]]) -> None:
-    assert fit(worker_dies, worker_dies, worker_dies, succeeds) == [2, 2, 2, 2]
+@pytest.mark.parametrize(
+    ("outcomes", "room", "zero_stage", "workers"),
+    [
+        ([worker_dies] * 3, 2, 0, [2, 2, 2, 2]),
+        ([worker_dies, nobody_comes], 1, 0, [2, 2, 1]),  # nobody takes the place of the lost
+        ([worker_dies, nobody_comes], 1, 2, [2, 2, 2]),  # who have shards that others can't read
+        ([nobody_comes] * 2, 2, 0, [2, 2, 2]),  # the nodes are busy
+    ],
+)
+def test_a_training_goes_on_with_the_workers_that_there_are(
+    fit: Callable[..., list[int]], outcomes: list[Any], room: int, zero_stage: int, workers: list[int]
+) -> None:
+    assert fit(*outcomes, succeeds, room=room, zero_stage=zero_stage) == workers
 
 
-def test_the_fourth_death_without_progress_is_the_last(fit: Callable[..., list[int]]) -> None:
-    with pytest.raises(IcalibError, match=r"(?s)after 3 retries.*a worker died.*last checkpoint"):
-        fit(worker_dies, worker_dies, worker_dies, worker_dies)
+@pytest.mark.parametrize(
+    ("outcomes", "room", "said"),
+    [
+        ([worker_dies] * 4, 2, "(?s)after 3 retries.*a worker died.*last checkpoint"),
+        ([worker_dies, *[nobody_comes] * 3], 0, "needs 2 workers, .* room for 0.*--workers"),
+    ],
+)
+def test_it_gives_up_after_three_retries_without_progress(
+    fit: Callable[..., list[int]], outcomes: list[Any], room: int, said: str
+) -> None:
+    with pytest.raises(IcalibError, match=said):
+        fit(*outcomes, room=room)
 
 
 def test_a_training_that_moves_on_may_fail_often(fit: Callable[..., list[int]], tmp_path: Path) -> None:
-    assert fit(*(checkpoint_then_death(tmp_path, n) for n in range(9)), succeeds) == [2] * 10
+    def checkpoint_then_death(number: int) -> None:
+        (tmp_path / "ray" / f"checkpoint_{number:03d}").mkdir(parents=True)
+        worker_dies()
 
-
-@pytest.mark.parametrize(("zero_stage", "workers"), [(0, [2, 2, 1]), (2, [2, 2, 2])])
-def test_fewer_workers_go_on_when_nobody_takes_the_place_of_the_lost_unless_they_have_shards(
-    fit: Callable[..., list[int]], zero_stage: int, workers: list[int]
-) -> None:
-    assert fit(worker_dies, nobody_comes, succeeds, room=1, zero_stage=zero_stage) == workers
-
-
-def test_busy_nodes_are_waited_for(fit: Callable[..., list[int]]) -> None:
-    assert fit(nobody_comes, nobody_comes, succeeds, room=2) == [2, 2, 2]
-
-
-def test_training_without_any_node_says_how_to_resume(fit: Callable[..., list[int]]) -> None:
-    with pytest.raises(IcalibError, match=r"needs 2 workers, and the nodes that are left have room for 0.*--workers"):
-        fit(worker_dies, *[nobody_comes] * 3, room=0)
+    assert fit(*(partial(checkpoint_then_death, number) for number in range(9)), succeeds) == [2] * 10

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.device import META, NoWaiting
+from helpers.device import META, NoWaiting, Waits
 from helpers.tiny_models import BUDGET
 from torch import Tensor
 
@@ -58,15 +58,12 @@ WAYS_TO_WAIT: dict[str, Callable[[], object]] = {
 }
 
 
-def test_copies_to_a_gpu_are_pinned_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: done.append("pinned") or tensor)
-    monkeypatch.setattr(
-        Tensor,
-        "to",
-        lambda tensor, device, non_blocking=False: done.append(f"{device.type}, waits: {not non_blocking}") or tensor,
-    )
-    to_device(HERE, torch.device("cuda"))
-    to_device(HERE, torch.device("cpu"))
-    to_device(THERE, torch.device("cpu"))
-    assert done == ["pinned", "cuda, waits: False", "cpu, waits: False", "cpu, waits: True"]
+@pytest.mark.parametrize("name", WAYS_TO_WAIT)
+def test_every_way_to_wait_is_found(name: str) -> None:
+    with pytest.raises(Waits), NoWaiting():
+        WAYS_TO_WAIT[name]()
+
+
+def test_copies_to_the_device_do_not_wait() -> None:
+    with NoWaiting():
+        assert to_device(HERE, META).device == META
