@@ -54,17 +54,3 @@ def test_the_reader_of_an_installed_package_is_found_and_detected(
     (tmp_path / "my_lab-1.0.dist-info" / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(tmp_path)
     assert open_source(path).reader == open_source(path, "zendesk").reader == "zendesk"
-
-
-@pytest.mark.parametrize(
-    ("format", "words"),
-    [
-        ("my_lab.readers:zendisk", "none of that name.*Did you mean `zendesk`"),
-        ("my_lab.readers:open_export", "type function.*Expected an instance of icalib.data.sources.records.Reader"),
-        ("my_lab.reeders:zendesk", "No module named.*PYTHONPATH"),
-        ("mantis-tvs", "Did you mean mantis-tsv"),
-    ],
-)
-def test_a_wrong_name_is_refused(tmp_path: Path, format: str, words: str) -> None:
-    with pytest.raises(SettingError, match=words):
-        prepare(export(tmp_path / "export.txt", 3), tmp_path / "pools", PrepareSettings(format=format))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from icalib.core.errors import SettingError
 from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
@@ -50,16 +49,3 @@ def test_negatives_are_spelled_alike(tmp_path: Path) -> None:
     prepare(tmp_path / "d.jsonl", tmp_path / "pools", PrepareSettings(negative_sampler=NEAREST, num_candidates=4))
     for pool in as_pools(next(iter_pools(tmp_path / "pools", "train"))):
         assert len({candidate.split()[1] for candidate in pool.candidates}) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("my_lab.samplers:nearst", "none of that name.*Did you mean `nearest`"),
-        ("my_lab.samplers:vector", "type function.*Expected an instance of icalib.data.negatives.NegativeSampler"),
-        ("bm25-reponse", "Did you mean bm25-response"),
-    ],
-)
-def test_a_wrong_name_is_refused(source: Path, tmp_path: Path, name: str, words: str) -> None:
-    with pytest.raises(SettingError, match=words):
-        prepare(source, tmp_path / "pools", PrepareSettings(negative_sampler=name))

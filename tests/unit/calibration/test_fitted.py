@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from icalib.calibration.fitted import AnyMap, FocalInverseMap, pair_logit, prob_logit
+from icalib.calibration.fitted import AnyMap, pair_logit, prob_logit
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 
@@ -22,17 +21,6 @@ class Kept(Settings):
 def test_an_invalid_map_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="calibration"):
         validated(Kept, {"calibration": values})
-
-
-@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 3.0])
-@pytest.mark.parametrize("true_prob", [0.02, 0.1, 0.5, 0.9, 0.999])
-def test_the_focal_inverse_undoes_the_minimiser_of_the_expected_focal_loss(gamma: float, true_prob: float) -> None:
-    def expected_loss(f: float) -> float:
-        p = expit(f)
-        return -true_prob * (1 - p) ** gamma * np.log(p) - (1 - true_prob) * p**gamma * np.log1p(-p)
-
-    minimiser = minimize_scalar(expected_loss, bounds=(-12, 12), method="bounded", options={"xatol": 1e-9}).x
-    assert FocalInverseMap(gamma=gamma).apply(np.array([minimiser])) == pytest.approx(true_prob, rel=1e-3)
 
 
 @pytest.mark.parametrize("prob", [0.0, 1e-300, 0.3, 1.0])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import BUDGET, pool_texts, tiny_ranker
 from torch import Tensor
 from torch.nn.functional import relu
-from unit.regimes.test_regimes import RecordingStages
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
-from icalib.core.stage_cache import Stage, StageName
 from icalib.data.encoding import TokenStore
 from icalib.data.generated import GeneratedStore
 from icalib.data.selection import Selection
@@ -30,7 +27,6 @@ from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.methods.catalogue import load_method
 from icalib.models.ranker import Ranker, make_batch
-from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import (
     AbstractContrast,
     AugmentedCurriculum,
@@ -171,46 +167,6 @@ def test_limit_a_contrast_without_weight_is_bert(
         if not name.endswith("key.bias"):  # softmax ignores it: its gradient is rounding, which Adam blows up
             torch.testing.assert_close(without[name], tensor, rtol=0, atol=2e-5, msg=name)
     assert max(float((weighted[name] - tensor).abs().max()) for name, tensor in bert.items()) > 1e-3
-
-
-class NoGenerator(RecordingStages):
-    """Trains and generates nothing, and keeps what it was asked for."""
-
-    generated: tuple[str, int] | None = None
-
-    def generate(self, wanted: str, num_answers: int, generator: Any) -> Stage:
-        assert not self.trained
-        self.generated = wanted, num_answers
-        return self._stage(StageName("texts"))
-
-
-@pytest.mark.parametrize("name", ["gray", "big"])
-def test_without_weight_the_regime_asks_for_what_bert_asks_for(name: str, tmp_path: Path) -> None:
-    method, bert = load_method(name), load_method("bert")
-    assert isinstance(method.regime, Augmented.Config)
-    contrast = method.regime.contrast.model_copy(update={"weight": 0.0})
-    one, other = NoGenerator(tmp_path / "one"), NoGenerator(tmp_path / "other")
-    method.regime.model_copy(update={"contrast": contrast}).build().run(one)
-    bert.regime.build().run(other)
-    assert one.generated is None
-    ((name_of_one, asked),) = one.trained
-    ((name_of_other, bert_asked),) = other.trained
-    settings = bert_asked.settings.model_copy(update={"train_negatives": method.regime.train_negatives()})
-    assert (name_of_one, asked) == (name_of_other, replace(bert_asked, settings=settings))
-
-
-@pytest.mark.parametrize(("name", "wanted", "number"), [("gray", "grey_answers", 2), ("big", "pseudo_positives", 1)])
-def test_texts_are_made_up_before_the_training_that_contrasts_them(
-    name: str, wanted: str, number: int, tmp_path: Path
-) -> None:
-    method = load_method(name)
-    stages = NoGenerator(tmp_path)
-    method.regime.build().run(stages)
-    assert stages.generated == (wanted, number)
-    ((_, training),) = stages.trained
-    assert training.augmentation is not None
-    assert training.augmentation.texts.name == StageName("texts")
-    assert training.augmentation.contrast == method.regime.contrast
 
 
 def expected_loss(contrast: AbstractContrast, ranker: Ranker, given: AugmentedCurriculum, example: Any) -> float:
