@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from icalib.data.prepare import prepare
+from icalib.data.settings import PrepareSettings
 from icalib.data.simulate import simulate
 
 
@@ -66,3 +69,39 @@ def write_udc(folder: Path, number: int = 60) -> Path:
                 wrong = [text for text in dict.fromkeys(answers) if text != turns[-1]][index % 5 :][:9]
                 writer.writerow([context, turns[-1], *(["1"] if name == "train" else wrong)])
     return folder / "udc"
+
+
+WRITERS: Mapping[str, Callable[[Path, int], Path]] = {
+    "MSDialog": write_msdialog,
+    "MANtIS": write_mantis,
+    "UDC": write_udc,
+}
+
+
+class ProtocolPools:
+    """Pools that are made by a protocol from a raw corpus, once each; the names of their folders say nothing."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._folder, self._number = folder, number
+        self._made: dict[tuple[str, str], Path] = {}
+
+    def __call__(self, protocol: str, corpus: str) -> Path:
+        if (protocol, corpus) not in self._made:
+            raw, out = (self._folder / f"{name}-{len(self._made)}" for name in ("raw", "pools"))
+            raw.mkdir()
+            source = WRITERS[corpus](raw, self._number)
+            prepare(source, out, PrepareSettings.model_validate({"protocol": protocol}))
+            self._made[protocol, corpus] = out
+        return self._made[protocol, corpus]
+
+
+def write_ranking(
+    path: Path, num_right: Callable[[int], int], *, num_wrong: int = 4, queries: range = range(60)
+) -> Path:
+    """FlagEmbedding's format: queries with so many right answers each, by their number."""
+    with path.open("w") as file:
+        for query in queries:
+            right = [f"right {query} {index}" for index in range(num_right(query))]
+            wrong = [f"wrong {query} {index}" for index in range(num_wrong)]
+            file.write(json.dumps({"query": f"question {query}", "pos": right, "neg": wrong}) + "\n")
+    return path

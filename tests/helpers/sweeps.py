@@ -117,3 +117,12 @@ def num_told(folder: SweepFolder) -> int:
     """Trials of which the study knows the end."""
     text = folder.journal_path.read_text() if folder.journal_path.is_file() else ""
     return text.count('"datetime_complete":"')
+
+
+def check_only_one_rate_learns(folder: Path, base: RunConfig, context: RunContext, run_trials: RunTrials) -> None:
+    """Check that of the trials of `RATES` those that learn nothing are stopped by their first epochs."""
+    found = run_sweep(written_space(folder, "rates", RATES), base, context, run_trials)
+    assert states(found) == ["complete", "pruned", "pruned"]
+    best = found.best()
+    assert best is not None
+    assert best.trial == 0

@@ -5,29 +5,20 @@ from __future__ import annotations
 import html
 import json
 import re
-import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers.raw_corpora import write_mantis, write_msdialog, write_udc
+from helpers.raw_corpora import ProtocolPools
 from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import pool_texts, write_tiny_bert
 from unit.reports.pages import read_page, visible
 
 from icalib.api.settings import check_settings, variant_of
-from icalib.cli import main
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.data.prepare import prepare
-from icalib.data.settings import PrepareSettings
 from icalib.tables.table import load_table, table_names
 
-WRITERS: Mapping[str, Callable[[Path, int], Path]] = {
-    "MSDialog": write_msdialog,
-    "MANtIS": write_mantis,
-    "UDC": write_udc,
-}
 SMALL = {
     "encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 12},
     "encoder.max_words": 8,
@@ -54,37 +45,14 @@ QUICK = {"gpf-table1"}
 
 
 @pytest.fixture(scope="module")
-def pools(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    folder = tmp_path_factory.mktemp("corpora")
-
-    def of(protocol: str, corpus: str) -> Path:
-        out = folder / f"{corpus.lower()}-{protocol}"
-        if not out.exists():
-            raw = folder / f"raw-{corpus}-{protocol}"
-            raw.mkdir()
-            prepare(WRITERS[corpus](raw, 240), out, PrepareSettings.model_validate({"protocol": protocol}))
-        return out
-
-    return of
-
-
-def made(name: str, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
-    monkeypatch.setattr(sys, "argv", ["icalib", "reproduce", name, *map(str, words)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
+def pools(tmp_path_factory: pytest.TempPathFactory) -> ProtocolPools:
+    return ProtocolPools(tmp_path_factory.mktemp("corpora"), 240)
 
 
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in table_names()]
 )
-def test_a_table_is_made_from_the_raw_corpus(
-    name: str,
-    pools: Callable[[str, str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_table_is_made_from_the_raw_corpus(name: str, pools: ProtocolPools, tmp_path: Path, icalib: Any) -> None:
     table = load_table(name)
     corpus = table.corpora[table_names().index(name) % len(table.corpora)]  # each format has its turn
     data = pools(str(table.protocol), corpus)
@@ -97,12 +65,12 @@ def test_a_table_is_made_from_the_raw_corpus(
     changes = [f"--set={path}={json.dumps(value)}" for path, value in settings.items() if _fits(name, path)]
     others = [one for one in table.corpora if one != corpus][:1] if table.kind == "shift" else []
     shift = [word for one in others for word in ("--shift", pools(str(table.protocol), one))]
-    made(
-        name, monkeypatch, "--data", data, "--runs", tmp_path / "runs", "--executor", "local", "--seeds", 1,
+    code, said, _ = icalib(
+        "reproduce", name, "--data", data, "--runs", tmp_path / "runs", "--executor", "local", "--seeds", 1,
         "--backbone", bert, "--limit", "train=12,validation=8,test=8", "--labelled", max(table.labelled),
         *changes, *shift,
     )  # fmt: skip
-    said = capsys.readouterr().out
+    assert code == 0
     page = tmp_path / "runs" / str(table.preset) / f"{name}-{data.name}.html"
     assert page.is_file()
     runs = [RunFolder(path) for path in page.parent.iterdir() if path.is_dir()]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import pytrec_eval
+from helpers.raw_corpora import write_ranking
 from helpers.runs import small_settings
 
 from icalib.core.component import with_settings
@@ -21,15 +21,9 @@ from icalib.pipeline.run import RunContext, run
 @pytest.fixture(scope="module")
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Queries with one, two, three or no right answer, in FlagEmbedding's format."""
-    folder = tmp_path_factory.mktemp("several")
-    rng = np.random.default_rng(3)
-    for split, number in zip(SPLITS, (60, 30, 30), strict=True):
-        with (folder / f"{split}.jsonl").open("w") as file:
-            for query in range(number):
-                name = f"{split} {query}"
-                right = [f"answer {name} {index} it hums" for index in range(rng.integers(0, 4))]
-                wrong = [f"other {name} {index} no sound" for index in range(3)]
-                file.write(json.dumps({"query": f"question {name}", "pos": right, "neg": wrong}) + "\n")
+    folder, rng = tmp_path_factory.mktemp("several"), np.random.default_rng(3)
+    for split, queries in zip(SPLITS, (range(60), range(60, 90), range(90, 120)), strict=True):
+        write_ranking(folder / f"{split}.jsonl", lambda _: rng.integers(0, 4), num_wrong=3, queries=queries)
     prepare(folder, folder / "pools", PrepareSettings(labelled=0.5))
     return folder / "pools"
 

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 from helpers.runs import CPU, run_context, small_settings
-from helpers.sweeps import PRUNABLE, RATES, RULES, folder_of, run_sweep, stage_of, states, written_space
+from helpers.sweeps import (
+    PRUNABLE,
+    RULES,
+    check_only_one_rate_learns,
+    folder_of,
+    run_sweep,
+    stage_of,
+    states,
+    written_space,
+)
 
 from icalib.api.settings import from_config
 from icalib.core.errors import RunFolderError, SettingError
@@ -135,8 +144,4 @@ def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
     tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     bert = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE)
-    folder = run_sweep(written_space(tmp_path, "rates", RATES), bert, run_context(tmp_path / "runs"), HERE)
-    assert states(folder) == ["complete", "pruned", "pruned"]
-    best = folder.best()
-    assert best is not None
-    assert best.trial == 0
+    check_only_one_rate_learns(tmp_path, bert, run_context(tmp_path / "runs"), HERE)

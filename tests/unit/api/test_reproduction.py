@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.raw_corpora import write_mantis, write_msdialog, write_udc
+from helpers.raw_corpora import ProtocolPools
 from helpers.tiny_language_models import write_tiny_language_model
 
 from icalib.api.options import RunTemplate
 from icalib.api.reproduction import planned_rows, prepare_hint
 from icalib.core.component import with_settings
 from icalib.data.pools import read_pool_set
-from icalib.data.prepare import prepare
-from icalib.data.settings import PrepareSettings
 from icalib.methods.catalogue import load_method
 from icalib.reports.paper_table import TableRow, corpus_of
 from icalib.tables.table import Row, Table, load_table, table_names
 
-WRITERS: Mapping[str, Callable[[Path, int], Path]] = {
-    "MSDialog": write_msdialog,
-    "MANtIS": write_mantis,
-    "UDC": write_udc,
-}
 CORPORA = [(name, corpus) for name in table_names() for corpus in load_table(name).corpora]
 
 
 @pytest.fixture(scope="module")
-def pools(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """Pools that were made by a protocol from a raw corpus; the names of their folders say nothing."""
-    raw, made = dict[str, Path](), dict[tuple[str, str], Path]()
-
-    def of(protocol: str, corpus: str) -> Path:
-        if corpus not in raw:
-            raw[corpus] = WRITERS[corpus](tmp_path_factory.mktemp("raw"), 900)
-        if (protocol, corpus) not in made:
-            out = made[protocol, corpus] = tmp_path_factory.mktemp("pools") / "mine"
-            prepare(raw[corpus], out, PrepareSettings.model_validate({"protocol": protocol}))
-        return made[protocol, corpus]
-
-    return of
+def pools(tmp_path_factory: pytest.TempPathFactory) -> ProtocolPools:
+    return ProtocolPools(tmp_path_factory.mktemp("corpora"), 900)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +37,7 @@ def planned(name: str, data: Path, bart: Path, **changes: Any) -> list[TableRow]
 
 
 @pytest.mark.parametrize(("name", "corpus"), CORPORA)
-def test_resolved_settings_are_the_protocol(
-    name: str, corpus: str, pools: Callable[[str, str], Path], bart: Path
-) -> None:
+def test_resolved_settings_are_the_protocol(name: str, corpus: str, pools: ProtocolPools, bart: Path) -> None:
     table = load_table(name)
     data = pools(str(table.protocol), corpus)
     assert corpus_of(read_pool_set(data), table) == corpus
@@ -91,7 +70,7 @@ def check_exceptions(one: TableRow, table: Table, corpus: str, regime: Any) -> N
 
 
 def test_everything_that_differs_is_marked_before_anything_runs(
-    pools: Callable[[str, str], Path], tiny_bert: Path, bart: Path
+    pools: ProtocolPools, tiny_bert: Path, bart: Path
 ) -> None:
     data = pools("icast", "MSDialog")
     changes = {"backbone": str(tiny_bert), "limit": {"test": 20}, "settings": {"regime.training.epochs": 2}}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.raw_corpora import write_ranking
 from pydantic import ValidationError
 
 from icalib.data.encoding import Budget, TokenStore, write_tokens
@@ -18,14 +18,9 @@ from icalib.scoring.untrained import untrained_table
 from icalib.training.examples import gold_labels, sampled_negatives
 
 
-def ranking_file(path: Path, num_right: int = 3, num_wrong: int = 4, num_queries: int = 60) -> Path:
-    """FlagEmbedding's format; the odd queries have one right answer."""
-    with path.open("w") as file:
-        for number in range(num_queries):
-            right = [f"right {number} {index}" for index in range(1 if number % 2 else num_right)]
-            wrong = [f"wrong {number} {index}" for index in range(num_wrong)]
-            file.write(json.dumps({"query": f"question {number}", "pos": right, "neg": wrong}) + "\n")
-    return path
+def ranking_file(path: Path, num_right: int = 3, num_wrong: int = 4) -> Path:
+    """The odd queries have one right answer."""
+    return write_ranking(path, lambda query: 1 if query % 2 else num_right, num_wrong=num_wrong)
 
 
 def prepared(source: Path, out: Path, notes: list[str] | None = None, **settings: Any) -> list[Pool]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.raw_corpora import write_ranking
 
 from icalib.core.errors import SettingError
 from icalib.data.pools import as_pools, iter_pools, read_pool_set
@@ -27,14 +27,9 @@ def prepared(source: Path, out: Path, **settings: Any) -> dict[str, Pool]:
     return {pool.pool_id: pool for split in SPLITS for batch in iter_pools(out, split) for pool in as_pools(batch)}
 
 
-def ranking_file(path: Path, num_queries: int = 60) -> Path:
-    """FlagEmbedding's format; each tenth query has no right answer."""
-    with path.open("w") as file:
-        for number in range(num_queries):
-            right = [] if number % 10 == 0 else [f"right answer {number}"]
-            wrong = [f"wrong answer {number} {letter}" for letter in "abcd"]
-            file.write(json.dumps({"query": f"question {number}", "pos": right, "neg": wrong}) + "\n")
-    return path
+def ranking_file(path: Path) -> Path:
+    """Each tenth query has no right answer."""
+    return write_ranking(path, lambda query: int(query % 10 > 0))
 
 
 @pytest.mark.parametrize("sampler", ["neighbourhood", "random"])
@@ -78,12 +73,8 @@ def test_ready_pools_keep_their_candidates(tmp_path: Path) -> None:
 
 def test_a_source_s_own_pools_without_a_right_candidate_are_kept(tmp_path: Path) -> None:
     notes: list[str] = []
-    prepare(
-        ranking_file(tmp_path / "queries.jsonl"),
-        tmp_path / "pools",
-        PrepareSettings(num_candidates=4),
-        note=notes.append,
-    )
+    source, settings = ranking_file(tmp_path / "queries.jsonl"), PrepareSettings(num_candidates=4)
+    prepare(source, tmp_path / "pools", settings, note=notes.append)
     pool_set = read_pool_set(tmp_path / "pools")
     assert sum(pool_set.num_unanswerable.values()) == 6
     assert sum(pool_set.num_pools.values()) == 60
