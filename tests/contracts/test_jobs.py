@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from helpers.artifacts import known
 from helpers.discovery import import_all
+from helpers.score_jobs import score_job
 from helpers.tiny_models import BUDGET, ranker_config
+from helpers.train_jobs import job_of
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -29,7 +31,6 @@ from icalib.parts.fit import FitJob, OffsetJob
 from icalib.parts.folds import Fold
 from icalib.parts.intent import Intent, IntentJob
 from icalib.parts.intent_encoder import IntentEncoderJob
-from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import SumJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
@@ -53,121 +54,44 @@ ABSTRACT = {Job, LocalJob, ShardedJob, TrainingJob}
 SELECTION = Selection(labelled_fraction=0.1, limit={"train": 100})
 
 
-def examples(backbone: str) -> dict[type[Job], Job]:
+def examples(backbone: Path) -> dict[type[Job], Job]:
     """A job of every class; a new class of jobs needs one here."""
-    data, tokens = known(Path("pools")), known(Path("train.arrow"))
-    training = CrossEncoderJob(
-        ranker=ranker_config(Path(backbone)),
-        loss=BinaryCrossEntropy.Config(),
-        training=TrainingSettings(),
-        selection=SELECTION,
-        train_tokens=tokens,
-        validation_tokens=tokens,
-        seed=1,
-    )
+    data, tokens, name = known(Path("pools")), known(Path("train.arrow")), str(backbone)
+    of_data: dict[str, Any] = {"data": data, "selection": SELECTION}
+
+    def made(kind: type[Job], **fields: Any) -> Job:
+        common = {"selection": SELECTION, "training": TrainingSettings(), "num_intents": 2, "precision": "fp32"}
+        given = {name: value for name, value in common.items() if name in kind.model_fields}
+        return job_of(kind, backbone, Path("tokens"), **given | fields)
+
+    pairs = PairFile(path=Path("p"), name="p", size=1, modified_ns=1, num_rows=3)
+    ranker, columns = ranker_config(backbone), {"similarity": data, "cross": tokens}
     found: list[Job] = [
-        training,
-        ScorePairsJob(
-            run=data, files=(PairFile(path=Path("p"), name="p", size=1, modified_ns=1, num_rows=3),), rows_per_shard=2
-        ),
-        PostTrainJob(ranker=training.ranker, task=UtteranceOrder.Config(), selection=SELECTION, train_tokens=tokens),
-        ContrastiveJob(
-            backbone=backbone,
-            budget=BUDGET,
-            task=Contrastive.Config(),
-            selection=SELECTION,
-            train_tokens=tokens,
-            validation_tokens=tokens,
-            test_tokens=tokens,
-        ),
-        SimilarityJob(
-            backbone=backbone,
-            budget=BUDGET,
-            settings=Similarity(),
-            selection=SELECTION,
-            train_tokens=tokens,
-            validation_tokens=tokens,
-            seed=1,
-        ),
-        IntentJob(
-            settings=Intent(),
-            backbone=backbone,
-            budget=BUDGET,
-            selection=SELECTION,
-            num_intents=2,
-            train_tokens=tokens,
-            validation_tokens=tokens,
-            precision="fp32",
-        ),
-        IntentEncoderJob(
-            backbone=backbone,
-            budget=BUDGET,
-            training=TrainingSettings(),
-            ridge=0.1,
-            num_folds=2,
-            selection=SELECTION,
-            num_intents=2,
-            train_tokens=tokens,
-            validation_tokens=tokens,
-            seed=1,
-        ),
-        FitJob(columns={"similarity": data, "cross": tokens}, estimator=MCDropout.Config(), view="plain"),
-        SumJob(columns={"similarity": data, "cross": tokens}, estimator=MCDropout.Config()),
+        made(TrainJob, ranker=ranker, loss=BinaryCrossEntropy.Config()),
+        ScorePairsJob(run=data, files=(pairs,), rows_per_shard=2),
+        made(PostTrainJob, ranker=ranker, task=UtteranceOrder.Config()),
+        made(ContrastiveJob, task=Contrastive.Config()),
+        made(SimilarityJob, settings=Similarity()),
+        made(IntentJob, settings=Intent()),
+        made(IntentEncoderJob, ridge=0.1, num_folds=2),
+        FitJob(columns=columns, estimator=MCDropout.Config(), view="plain"),
+        SumJob(columns=columns, estimator=MCDropout.Config()),
         OffsetJob(fit=data, train={"similarity": (data, tokens)}, validation={"similarity": (data,)}),
-        WordVectorJob(settings=WordVectors(), backbone=backbone, width=8, train_tokens=tokens, selection=SELECTION),
-        IntentClassifierJob(
-            settings=IntentLearning(),
-            encoder=IART.Config(backbone=backbone),
-            num_intents=2,
-            train_tokens=tokens,
-            validation_tokens=tokens,
-            selection=SELECTION,
-        ),
-        GeneratorJob(task="answer", generator=LanguageModel.Config(model=backbone), data=data, selection=SELECTION),
+        made(WordVectorJob, settings=WordVectors(), width=8),
+        made(IntentClassifierJob, settings=IntentLearning(), encoder=IART.Config(backbone=name)),
+        GeneratorJob(task="answer", generator=LanguageModel.Config(model=name), **of_data),
         GenerateJob(
-            data=data,
-            selection=SELECTION,
-            wanted="grey_answers",
-            num_answers=2,
-            generator=Retrieval.Config(),
-            models={"answer": known(Path("model"))},
+            wanted="grey_answers", num_answers=2, generator=Retrieval.Config(), models={"answer": data}, **of_data
         ),
-        TokenizeTextsJob(texts=data, backbone=backbone, budget=BUDGET),
-        TokenizeJob(data=data, backbone=backbone, budget=BUDGET, splits=("train",)),
-        TokenizeLogsJob(logs=data, num_dialogues=3, backbone=backbone, budget=BUDGET),
+        TokenizeTextsJob(texts=data, backbone=name, budget=BUDGET),
+        TokenizeJob(data=data, backbone=name, budget=BUDGET, splits=("train",)),
+        TokenizeLogsJob(logs=data, num_dialogues=3, backbone=name, budget=BUDGET),
         PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
         RepeatJob(pseudo_labels=data, tokens=tokens, selection=SELECTION, with_intents=True),
-        ColumnJob(
-            part="cross",
-            model=data,
-            tokens=tokens,
-            selection=SELECTION,
-            split="test",
-            of="all",
-            estimator=MCDropout.Config(),
-            with_intents=False,
-            precision="fp32",
-            max_tokens_per_batch=1024,
-            pools_per_shard=8,
-            seed=1,
-        ),
-        ExternalScoreJob(data=data, split="test", selection=SELECTION, model=backbone),
-        UntrainedScoreJob(
-            data=data,
-            split="test",
-            selection=SELECTION,
-            scorer="bm25",
-            encoder=TransformerEncoder.Config(backbone=backbone),
-        ),
-        DistilJob(
-            ranker=training.ranker,
-            training=TrainingSettings(),
-            selection=SELECTION,
-            train_tokens=tokens,
-            validation_tokens=tokens,
-            targets=tokens,
-            seed=1,
-        ),
+        score_job(Path("tokens"), Path("model"), selection=SELECTION),
+        ExternalScoreJob(split="test", model=name, **of_data),
+        UntrainedScoreJob(split="test", scorer="bm25", encoder=TransformerEncoder.Config(backbone=name), **of_data),
+        made(DistilJob, ranker=ranker, targets=tokens),
         TargetJob(scores=(tokens,), fitted=data),
     ]
     return {type(job): job for job in found}
@@ -185,12 +109,12 @@ CLASSES = sorted(set(jobs()) - ABSTRACT, key=lambda job: job.__name__)
 
 
 def test_every_class_of_jobs_has_an_example(tiny_bert: Path) -> None:
-    assert set(CLASSES) == set(examples(str(tiny_bert)))
+    assert set(CLASSES) == set(examples(tiny_bert))
 
 
 @pytest.mark.parametrize("job", CLASSES, ids=lambda job: job.__name__)
 def test_a_job_travels_as_json_and_keeps_its_digest(job: type[Job], tiny_bert: Path) -> None:
-    example = examples(str(tiny_bert))[job]
+    example = examples(tiny_bert)[job]
     again = read_job(example.to_json())
     assert again == example
     assert again.digest() == example.digest()
@@ -200,14 +124,14 @@ def test_a_job_travels_as_json_and_keeps_its_digest(job: type[Job], tiny_bert: P
 def test_every_field_counts_unless_it_says_otherwise(
     job: type[Job], tiny_bert: Path, tiny_roberta: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example = examples(str(tiny_bert))[job]
+    example = examples(tiny_bert)[job]
     num_changes = 0
     for path, changed, counts in changes(example, str(tiny_roberta)):
         assert (changed.digest() != example.digest()) == counts, path
         num_changes += 1
     assert num_changes >= len(job.model_fields)
     monkeypatch.setattr(job, "version", job.version + 1)
-    assert examples(str(tiny_bert))[job].identity()["version"] == job.version
+    assert examples(tiny_bert)[job].identity()["version"] == job.version
 
 
 def changes(settings: Any, backbone: str) -> Iterator[tuple[str, Any, bool]]:

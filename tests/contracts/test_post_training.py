@@ -10,15 +10,14 @@ import pytest
 import torch
 from helpers.artifacts import known
 from helpers.discovery import discovered
-from helpers.observers import Silent
-from helpers.tiny_models import ranker_config, token_store
+from helpers.observers import DyingEngine, Interrupted, Silent
+from helpers.tiny_models import ranker_config
+from helpers.train_jobs import answer_job, job_of
 
 from icalib.core.component import with_setting
-from icalib.data.selection import Selection
 from icalib.methods.catalogue import load_method
 from icalib.methods.composition import Method
 from icalib.models.checkpoint import read_weights
-from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -28,14 +27,6 @@ from icalib.training.post_training.task import WindowTask
 CPU = torch.device("cpu")
 TASKS = [f"{task.__module__}.{task.__qualname__}" for task in discovered(WindowTask)]
 every_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.rpartition(".")[2])
-
-
-@pytest.fixture(scope="module")
-def tokens(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tokens")
-    for split in ("train", "validation"):
-        token_store(tiny_pools, split, tiny_bert, folder)  # type: ignore[arg-type]
-    return folder
 
 
 @pytest.fixture
@@ -49,12 +40,8 @@ def job(tokens: Path, tiny_bert: Path) -> Callable[..., PostTrainJob]:
         settings = settings.model_copy(
             update={"max_windows": 12, "training": settings.training.model_copy(update=quick)}
         )
-        return PostTrainJob(
-            ranker=ranker_config(tiny_bert, turn_separators=True),
-            task=settings,
-            selection=Selection(labelled_fraction=1.0),
-            train_tokens=known(tokens / "train.arrow"),
-        )
+        ranker = ranker_config(tiny_bert, turn_separators=True)
+        return job_of(PostTrainJob, tiny_bert, tokens, ranker=ranker, task=settings)
 
     return made
 
@@ -91,40 +78,16 @@ def test_its_own_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., 
 
 @every_task
 def test_without_an_update_methods_start_as_without_post_training(
-    task: str, job: Callable[..., PostTrainJob], tmp_path: Path
+    task: str, job: Callable[..., PostTrainJob], tokens: Path, tmp_path: Path
 ) -> None:
     untouched = job(task).prepare(CPU)
     untouched.model.save(tmp_path, untouched.model.state_dict())
     made = job(task)
-    answers = CrossEncoderJob(
-        ranker=made.ranker,
-        loss=bert().loss,
-        training=made.loop_settings,
-        selection=made.selection,
-        train_tokens=made.train_tokens,
-        validation_tokens=made.train_tokens,
-        seed=0,
-    )
+    answers = answer_job(tokens, made.ranker, training=made.loop_settings)
     plain = answers.prepare(CPU).model.state_dict()
     started = answers.model_copy(update={"start": known(tmp_path)}).prepare(CPU).model.state_dict()
     assert plain.keys() == started.keys()
     assert [name for name in plain if not torch.equal(plain[name], started[name])] == []
-
-
-class Interrupted(Exception):
-    pass
-
-
-class DyingEngine(LocalEngine):
-    """Dies before an update."""
-
-    deadline = 3
-
-    def backward_and_step(self, loss: torch.Tensor) -> None:
-        self.deadline -= 1
-        if self.deadline < 0:
-            raise Interrupted
-        super().backward_and_step(loss)
 
 
 @every_task

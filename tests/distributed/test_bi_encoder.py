@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 from helpers.runs import CPU
-from helpers.tiny_models import BUDGET
-from helpers.train_jobs import train_job
+from helpers.tiny_models import token_store
+from helpers.train_jobs import job_of
 
 from icalib.core.events import ignore
 from icalib.core.files import read_json, write_json
+from icalib.data.selection import Selection
 from icalib.distributed.executor import RayExecutor
 from icalib.models.checkpoint import read_weights
 from icalib.parts.similarity import Similarity, SimilarityJob
@@ -47,17 +48,12 @@ def test_workers_compare_the_candidates_of_the_whole_batch(
 
 
 def similarity_job(pools: Path, backbone: Path, folder: Path, **training: Any) -> SimilarityJob:
-    made = train_job(pools, backbone, folder)
     loop = {"epochs": 2, "learning_rate": 1e-3, "precision": "fp32", "batch_size": 4, "selection_metric": "MAP"}
-    return SimilarityJob(
-        backbone=str(backbone),
-        budget=BUDGET,
-        settings=Similarity(training=TrainingSettings.model_validate(loop | training)),
-        selection=made.selection,
-        train_tokens=made.train_tokens,
-        validation_tokens=made.validation_tokens,
-        seed=3,
-    )
+    settings = Similarity(training=TrainingSettings.model_validate(loop | training))
+    for split in ("train", "validation"):
+        token_store(pools, split, backbone, folder)
+    few = Selection(labelled_fraction=0.5, limit={"train": 24})
+    return job_of(SimilarityJob, backbone, folder, settings=settings, selection=few, seed=3)
 
 
 def _trained(executor: Executor, job: SimilarityJob, folder: Path) -> dict[str, torch.Tensor]:

@@ -1,14 +1,14 @@
-"""Training jobs over tiny pools."""
+"""Jobs over tiny pools."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from helpers.artifacts import known
-from helpers.tiny_models import ranker_config, token_store
+from helpers.tiny_models import BUDGET, ranker_config, token_store
 
-from icalib.core.combination import OWN_OBJECTIVE
+from icalib.core.job import Job
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
@@ -16,6 +16,21 @@ from icalib.losses.head_objective import HeadObjective
 from icalib.models.checkpoint import RankerConfig
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.settings import TrainingSettings
+
+J = TypeVar("J", bound=Job)
+
+
+def job_of(kind: type[J], backbone: Path, tokens: Path, *, labelled: float = 1.0, **fields: Any) -> J:
+    """A job over the tokens in a folder; what jobs have in common is given, any field may be given another value."""
+    common: dict[str, Any] = {
+        "backbone": str(backbone),
+        "budget": BUDGET,
+        "selection": Selection(labelled_fraction=labelled),
+        "seed": 1,
+        **{f"{split}_tokens": known(tokens / f"{split}.arrow") for split in ("train", "validation")},
+        "test_tokens": known(tokens / "validation.arrow"),
+    }
+    return kind(**{name: value for name, value in common.items() if name in kind.model_fields} | fields)
 
 
 def train_job(
@@ -48,15 +63,12 @@ def train_job(
     )
 
 
-def answer_job(tokens: Path, ranker: RankerConfig, **values: Any) -> CrossEncoderJob:
-    """One epoch of a ranker over a fifth of `tokens`/train.arrow; any field may be given another value."""
-    fields: dict[str, Any] = {
+def answer_job(tokens: Path, ranker: RankerConfig, *, labelled: float = 0.2, **fields: Any) -> TrainJob:
+    """One epoch of a ranker over some of `tokens`/train.arrow; any field may be given another value."""
+    own = {
         "ranker": ranker,
         "loss": (HeadObjective if OWN_OBJECTIVE in ranker.head.provides() else BinaryCrossEntropy).Config(),
         "training": TrainingSettings(batch_size=8, epochs=1, precision="fp32"),
-        "selection": Selection(labelled_fraction=0.2),
-        "train_tokens": known(tokens / "train.arrow"),
-        "validation_tokens": known(tokens / "validation.arrow"),
         "seed": 3,
     }
-    return CrossEncoderJob(**fields | values)
+    return job_of(TrainJob, Path(), tokens, labelled=labelled, **own | fields)

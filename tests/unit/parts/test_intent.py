@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.artifacts import known
-from helpers.tiny_models import BUDGET
+from helpers.train_jobs import job_of
 from torch import Tensor
 
 from icalib.core.events import ignore
 from icalib.core.files import read_json, read_json_list
 from icalib.core.parquet import read_parquet
 from icalib.data.encoding import TokenStore
-from icalib.data.selection import Selection
 from icalib.parts.folds import Fold, fold_of
 from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob, IntentWeights, LoadedIntent, _by_folds, _Form
 from icalib.parts.intent_encoder import IntentEncoder, IntentEncoderJob, load_predictor
@@ -123,17 +122,8 @@ def test_values_of_the_form_out_of_fold_ignore_the_labels_of_their_fold(monkeypa
 
 
 def intent_job(tokens: Path, backbone: Path, num_intents: int, **fields: Any) -> IntentJob:
-    return IntentJob(
-        settings=Intent(num_components=4),
-        backbone=str(backbone),
-        budget=BUDGET,
-        selection=Selection(labelled_fraction=0.3),
-        num_intents=num_intents,
-        train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
-        precision="fp32",
-        **fields,
-    )
+    own = {"settings": Intent(num_components=4), "num_intents": num_intents, "precision": "fp32", **fields}
+    return job_of(IntentJob, backbone, tokens, labelled=0.3, **own)
 
 
 @pytest.fixture(scope="module")
@@ -218,18 +208,8 @@ TRAINING = TrainingSettings(
 
 @pytest.fixture(scope="module")
 def encoder_job(tokens: Path, tiny_bert: Path, intents: tuple[str, ...]) -> IntentEncoderJob:
-    return IntentEncoderJob(
-        backbone=str(tiny_bert),
-        budget=BUDGET,
-        training=TRAINING,
-        ridge=0.05,
-        num_folds=5,
-        selection=Selection(labelled_fraction=0.3),
-        num_intents=len(intents),
-        train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
-        seed=1,
-    )
+    own = {"training": TRAINING, "ridge": 0.05, "num_folds": 5, "num_intents": len(intents)}
+    return job_of(IntentEncoderJob, tiny_bert, tokens, labelled=0.3, **own)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers.artifacts import known
 from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
 from helpers.train_jobs import answer_job
@@ -19,27 +18,15 @@ from icalib.models.checkpoint import save_ranker
 from icalib.regimes.pseudo_labelling import write_pseudo_labels
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.scoring.scores import Shards
-from icalib.training.cross_encoder import CrossEncoderJob
-from icalib.training.post_training.job import PostTrainJob
-from icalib.training.post_training.utterance_order import UtteranceOrder
+from icalib.training.answers import TrainJob
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.uncertainty.estimator import MCDropout
 
 CPU = torch.device("cpu")
 
 
-def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> CrossEncoderJob:
-    selection = Selection(labelled_fraction=0.1)
-    return answer_job(tokens, ranker_config(backbone, intents=intents), selection=selection, **values)
-
-
-def post_train_job(tokens: Path, backbone: Path) -> PostTrainJob:
-    return PostTrainJob(
-        ranker=ranker_config(backbone),
-        task=UtteranceOrder.Config(max_windows=4),
-        selection=Selection(labelled_fraction=0.1),
-        train_tokens=known(tokens / "train.arrow"),
-    )
+def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> TrainJob:
+    return answer_job(tokens, ranker_config(backbone, intents=intents), labelled=0.1, **values)
 
 
 def test_every_worker_builds_the_same_model_and_the_same_batches(

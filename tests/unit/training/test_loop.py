@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.observers import DyingEngine, Interrupted
 from helpers.tiny_models import tiny_ranker
 from torch import Tensor
 
@@ -129,24 +130,6 @@ def test_workers_that_share_a_batch_average_to_the_gradient_of_one(
         torch.testing.assert_close(mean, tensor, rtol=1e-3, atol=1e-6, msg=name)
 
 
-class Interrupted(Exception):
-    pass
-
-
-class DyingEngine(LocalEngine):
-    """Dies before an update."""
-
-    def __init__(self, ranker: Ranker, made: TrainingSettings, deadline: int, folder: Path) -> None:
-        super().__init__(ranker, made, folder=folder)
-        self._deadline = deadline
-
-    def backward_and_step(self, loss: Tensor) -> None:
-        self._deadline -= 1
-        if self._deadline < 0:
-            raise Interrupted
-        super().backward_and_step(loss)
-
-
 def test_a_resumed_run_ends_with_the_same_bits_as_an_undisturbed_one(
     store: TokenStore, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -164,8 +147,9 @@ def test_a_resumed_run_ends_with_the_same_bits_as_an_undisturbed_one(
     for every, deadline in ((3, 2), (3, 5), (3, 8), (7, 10)):
         undisturbed, weights = whole[every]
         folder = tmp_path / f"{every} {deadline}"
+        dying = type("Dying", (DyingEngine,), {"deadline": deadline})
         with pytest.raises(Interrupted):
-            run(every, partial(DyingEngine, deadline=deadline, folder=folder))
+            run(every, partial(dying, folder=folder))
         torch.manual_seed(12345)
         resumed, again = run(every, partial(LocalEngine, folder=folder))
         assert replace(resumed, seconds=0.0) == replace(undisturbed, seconds=0.0)

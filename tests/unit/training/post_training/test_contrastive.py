@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.artifacts import known
 from helpers.observers import Silent
-from helpers.tiny_models import BUDGET, ranker_config, tiny_dual_encoder
+from helpers.tiny_models import ranker_config, tiny_dual_encoder
+from helpers.train_jobs import job_of
 
 from icalib.data.encoding import TokenStore
-from icalib.data.selection import Selection
 from icalib.models.checkpoint import read_weights
 from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker, start_weights
@@ -74,20 +73,9 @@ def test_cached_gradients_are_those_of_the_whole_batch(tokens: Path, tiny_bert: 
             torch.testing.assert_close(split[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
 
 
-@pytest.fixture
-def job(tokens: Path, tiny_bert: Path) -> ContrastiveJob:
-    return ContrastiveJob(
-        backbone=str(tiny_bert),
-        budget=BUDGET,
-        task=settings(max_windows=40, training={"epochs": 5}),
-        selection=Selection(labelled_fraction=1.0),
-        train_tokens=known(tokens / "train.arrow"),
-        validation_tokens=known(tokens / "validation.arrow"),
-        test_tokens=known(tokens / "validation.arrow"),
-    )
-
-
-def test_it_learns_and_starts_the_encoder_of_a_ranker(job: ContrastiveJob, tiny_bert: Path, tmp_path: Path) -> None:
+def test_it_learns_and_starts_the_encoder_of_a_ranker(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    task = settings(max_windows=40, training={"epochs": 5})
+    job = job_of(ContrastiveJob, tiny_bert, tokens, task=task)
     training, loop = job.prepare(CPU), job.loop_settings
     engine = LocalEngine(training.model, loop)
     state = train(training.model, engine, training.curriculum, loop, Silent(), seed=0, validation=training.validation)

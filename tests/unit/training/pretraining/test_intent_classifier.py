@@ -8,6 +8,7 @@ import torch
 from helpers.artifacts import known
 from helpers.observers import Silent
 from helpers.tiny_models import BUDGET
+from helpers.train_jobs import job_of
 
 from icalib.core.job import read_job
 from icalib.data.encoding import TokenStore
@@ -43,17 +44,9 @@ def words(encoder: IART.Config, tiny_bert: Path, tmp_path: Path) -> Path:
     return tmp_path / "words"
 
 
-def job(encoder: IART.Config, tokens: Path, num_intents: int, **changes: Any) -> IntentClassifierJob:
-    fields: dict[str, Any] = {
-        "settings": IntentLearning(),
-        "encoder": encoder,
-        "num_intents": num_intents,
-        "train_tokens": known(tokens / "train.arrow"),
-        "validation_tokens": known(tokens / "validation.arrow"),
-        "selection": Selection(labelled_fraction=1.0),
-        "start": None,
-    }
-    return IntentClassifierJob.model_validate(fields | changes)
+def job(encoder: IART.Config, tokens: Path, num_intents: int, **fields: Any) -> IntentClassifierJob:
+    given = {"settings": IntentLearning(), "encoder": encoder, "num_intents": num_intents, "start": None, **fields}
+    return job_of(IntentClassifierJob, Path(), tokens, **given)
 
 
 def learnt(wanted: IntentClassifierJob) -> tuple[IntentLearner, LoopState]:
