@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.pool_folders import read_pools
 from helpers.runs import SETTINGS
 
 import icalib
@@ -17,7 +18,6 @@ from icalib.api.results import Run
 from icalib.cli import main
 from icalib.core.component import has_setting
 from icalib.core.errors import DataError, SettingError
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.methods.catalogue import load_method
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -58,7 +58,7 @@ def ranker(teacher: Run) -> LoadedRanker:
 
 @pytest.fixture(scope="module")
 def test_pools(tiny_pools: Path) -> list[Pool]:
-    return [pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)]
+    return read_pools(tiny_pools, "test")
 
 
 def question_of(pool: Pool) -> dict[str, object]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.asgi import ask
+from helpers.pool_folders import read_pools
 from helpers.runs import TRAINING, run_context, small_settings
 from huggingface_hub import ModelCard
 from scipy.special import expit
@@ -17,7 +18,6 @@ import icalib
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
@@ -47,7 +47,7 @@ def runs(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> dict[str, Run
 def pools(tiny_pools: Path, runs: dict[str, RunFolder]) -> list[Pool]:
     """Some test pools of the runs."""
     scored = set(runs["bi-encoder"].predictions("test")["pool_id"].to_pylist())
-    return [pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch) if pool.pool_id in scored][:6]
+    return [pool for pool in read_pools(tiny_pools, "test") if pool.pool_id in scored][:6]
 
 
 def texts(pool: Pool) -> list[str]:

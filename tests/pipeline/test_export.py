@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.pool_folders import read_pools
 from helpers.runs import small_settings
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
@@ -20,7 +21,6 @@ from icalib.cli import main
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.schema import Pool
 from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -45,7 +45,7 @@ def plain(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
 
 @pytest.fixture(scope="module")
 def pools(tiny_pools: Path) -> list[Pool]:
-    return [pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)][:10]
+    return read_pools(tiny_pools, "test")[:10]
 
 
 def cross_encoder(folder: Path) -> Any:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.pool_folders import read_pools
 from helpers.stock_models import write_tiny_classifier
 from scipy.special import expit, logit
 
 import icalib
 from icalib.core.errors import SettingError
-from icalib.data.pools import as_pools, iter_pools
 from icalib.encoders.off_the_shelf import StockRanker
 from icalib.pipeline.evaluation import Fitted
 
@@ -33,7 +33,7 @@ def test_a_stock_reranker_is_a_row_of_compare(tiny_pools: Path, tiny_bert: Path,
     (run,) = compared.by_method()["external-stock.v2"]  # another seed would give the same
     assert "external-stock.v2" in repr(compared)
     predictions = run.folder.predictions("test")
-    pools = [pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)]
+    pools = read_pools(tiny_pools, "test")
     ranker = StockRanker(str(folder), torch.device("cpu"))
     scores = ranker.scores(
         [[turn.text for turn in pool.context] for pool in pools], [pool.candidates for pool in pools]

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.pool_folders import seal
+from helpers.pool_folders import read_pools, seal
 from helpers.runs import small_settings
 
 from icalib.core.component import with_settings
 from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.run_tables import PREDICTION_SCHEMA
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
@@ -151,8 +151,7 @@ def write_questions(path: Path, pools: Path, *, older_turns: int = 0) -> list[st
             "context": turns + [{"speaker": turn.speaker, "text": turn.text} for turn in pool.context],
             "candidates": pool.candidates,
         }
-        for batch in iter_pools(pools, "test")
-        for pool in as_pools(batch)
+        for pool in read_pools(pools, "test")
         if len(pool.context) == read_pool_set(pools).context_turns
     ]
     assert len(lines) > 5

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.pool_folders import read_pools
 from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.run_folder import RunFolder
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.questions import Question
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.finished import FinishedRun, cost_of, evaluate
@@ -49,7 +49,7 @@ def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(
     finished: RunFolder, tiny_pools: Path
 ) -> None:
     ranker = LoadedRanker.load(finished.path)
-    pools = {pool.pool_id: pool for batch in iter_pools(tiny_pools, "test") for pool in as_pools(batch)}
+    pools = {pool.pool_id: pool for pool in read_pools(tiny_pools, "test")}
     table = finished.predictions("test")
     names = list(dict.fromkeys(table["pool_id"].to_pylist()))[:3]
     questions = [Question(id=n, context=pools[n].context, candidates=pools[n].candidates) for n in names]

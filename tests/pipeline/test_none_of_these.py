@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.pool_folders import read_pools
 from helpers.runs import small_settings
 
 from icalib.api.runs import load
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import PREDICTION_SCHEMA
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
-from icalib.data.schema import Pool
 from icalib.data.simulate import simulate
 from icalib.metrics.pairs import PoolScores
 from icalib.pipeline.evaluation import Fitted
@@ -79,7 +78,7 @@ def test_p_none_is_that_of_the_saved_map_and_calibrated_on_validation(finished: 
 
 
 def some_questions(pools: Path, names: list[str]) -> list[Question]:
-    by_id: dict[str, Pool] = {pool.pool_id: pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)}
+    by_id = {pool.pool_id: pool for pool in read_pools(pools, "test")}
     return [Question(id=name, context=by_id[name].context, candidates=by_id[name].candidates) for name in names]
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytrec_eval
+from helpers.pool_folders import read_pools
 from helpers.raw_corpora import write_ranking
 from helpers.runs import small_settings
 
 from icalib.core.component import with_settings
 from icalib.core.run_folder import RunFolder
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.schema import SPLITS, Pool
+from icalib.data.schema import SPLITS
 from icalib.pipeline.run import RunContext, run
 
 
@@ -37,7 +37,7 @@ def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, aroun
 
 
 def test_predictions_have_every_label_and_metrics_are_those_of_trec_eval(finished: RunFolder, pools: Path) -> None:
-    by_id: dict[str, Pool] = {pool.pool_id: pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)}
+    by_id = {pool.pool_id: pool for pool in read_pools(pools, "test")}
     assert {len(pool.right) for pool in by_id.values()} == {0, 1, 2, 3}
     relevance: dict[str, dict[str, int]] = {}
     ranking: dict[str, dict[str, float]] = {}

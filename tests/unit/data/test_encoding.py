@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.pool_folders import made_pool, read_pools
 from helpers.tiny_models import BUDGET, tiny_ranker, token_store
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, write_tokens
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
-from icalib.data.schema import Pool
+from icalib.data.pools import read_pool_set
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.ranker import make_batch
 
@@ -69,16 +69,7 @@ def test_a_long_context_keeps_its_end_and_intents_count() -> None:
 
 
 def test_a_candidate_keeps_its_start(tmp_path: Path) -> None:
-    pool = Pool.model_validate(
-        {
-            "pool_id": "p",
-            "dialog_id": "d",
-            "split": "train",
-            "context": [{"speaker": "user", "text": "1 2 3 4 5"}],
-            "candidates": ["1 2 3 4", "5"],
-            "label": 1,
-        }
-    )
+    pool = made_pool(["1 2 3 4", "5"], "1 2 3 4 5", label=1)
     budget = Budget(max_context_tokens=3, max_candidate_tokens=2)
     write_tokens(tmp_path / "t.arrow", [[pool]], lambda texts: [[int(w) for w in t.split()] for t in texts], (), budget)
     tokens = TokenStore(tmp_path / "t.arrow").pool(0)
@@ -223,7 +214,7 @@ def test_intent_tokens_are_new_ids_that_no_text_can_write(tiny_bert: Path) -> No
 
 def test_a_token_store_gives_back_what_was_tokenised(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     store = token_store(tiny_pools, "train", tiny_bert, tmp_path)
-    pools = [pool for batch in iter_pools(tiny_pools, "train") for pool in as_pools(batch)]
+    pools = read_pools(tiny_pools, "train")
     names = read_pool_set(tiny_pools).intents
     tokenizer = Tokenizer(str(tiny_bert))
     assert len(store) == len(pools)

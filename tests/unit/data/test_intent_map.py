@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.pool_folders import read_pools
 
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.pools import read_pool_set
 from icalib.data.prepare import prepare
 from icalib.data.preview import preview
 from icalib.data.settings import PrepareSettings, mapped_intents
@@ -74,13 +75,9 @@ def test_pools_have_the_names_of_the_map(tmp_path: Path) -> None:
     mapped = prepare(tmp_path / "d.jsonl", tmp_path / "mapped", settings)
     assert mapped.intents == ("first",)
     assert mapped.digest != read_pool_set(tmp_path / "plain").digest
-    pairs = zip(*(pools(tmp_path / name) for name in ("plain", "mapped")), strict=True)
+    pairs = zip(*(read_pools(tmp_path / name, "train") for name in ("plain", "mapped")), strict=True)
     for plain, own in pairs:
         assert plain.candidates == own.candidates
         for before, after in zip(plain.context, own.context, strict=True):
             assert after.intents == (("first",) if labels[0] in before.intents else ())
     assert any("[first]" in line for line in preview(tmp_path / "d.jsonl", settings))
-
-
-def pools(folder: Path) -> list[Any]:
-    return [pool for batch in iter_pools(folder, "train") for pool in as_pools(batch)]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.pool_folders import read_pools
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from icalib.core.errors import DataError
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import prepare
 from icalib.data.schema import SPLITS, Split
 from icalib.data.settings import PrepareSettings
@@ -37,7 +37,7 @@ def corpus(path: Path, response: Callable[[Split, int], str]) -> Path:
 
 def likeness(folder: Path, split: Split) -> float:
     """Mean fraction of a wrong candidate's words that the right one has, too."""
-    pools = [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]
+    pools = read_pools(folder, split)
     shares: list[float] = []
     for pool in pools:
         assert pool.label is not None
@@ -71,7 +71,7 @@ def test_blocks_grow_until_they_have_enough_different_responses(tmp_path: Path) 
 
     source = corpus(tmp_path / "d.jsonl", response)
     prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5))
-    pools = [pool for batch in iter_pools(tmp_path / "pools", "train") for pool in as_pools(batch)]
+    pools = read_pools(tmp_path / "pools", "train")
     assert len(pools) == SIZES["train"]
     assert all(len(set(pool.candidates)) == 5 for pool in pools)
     with pytest.raises(DataError, match="a response has 24 other responses"):
@@ -89,16 +89,13 @@ def test_negatives_are_of_the_response_s_own_block(
         monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 320)
     prepare(source, tmp_path / "parts", PrepareSettings(num_candidates=5))
     assert mined_together(tmp_path / "pools") == [125] * 12  # the smallest split has 130
-    pools, others = (
-        [pool.candidates for batch in iter_pools(tmp_path / name, "train") for pool in as_pools(batch)]
-        for name in ("pools", "parts")
-    )
+    pools, others = ([pool.candidates for pool in read_pools(tmp_path / name, "train")] for name in ("pools", "parts"))
     assert pools == others
 
 
 def mined_together(folder: Path) -> list[int]:
     """Return the numbers of training responses that are candidates of one another, directly or not."""
-    pools = [pool for batch in iter_pools(folder, "train") for pool in as_pools(batch)]
+    pools = read_pools(folder, "train")
     row_of = {pool.candidates[pool.label or 0]: row for row, pool in enumerate(pools)}
     pairs = np.array([(row, row_of[text]) for row, pool in enumerate(pools) for text in pool.candidates])
     graph = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(pools), len(pools)))

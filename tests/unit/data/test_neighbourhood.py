@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from helpers.pool_folders import made_pool
 
 from icalib.data.negatives import mine_block, query_blocks, write_index
-from icalib.data.schema import Pool
 from icalib.scoring.untrained import likeness_scores
 
 NUM_TEXTS, NUM_TOPICS = 600, 12
@@ -33,16 +33,7 @@ def mined(folder: Path, texts: list[str], sampler: str) -> np.ndarray:
 
 def shares(texts: list[str], negatives: np.ndarray) -> tuple[float, float]:
     """How often the right one is the candidate most, and least, like the others."""
-    pools = [
-        Pool.model_validate(
-            {
-                "pool_id": str(row), "dialog_id": str(row), "split": "test", "label": 0,
-                "candidates": [texts[row], *(texts[other] for other in others)],
-                "context": [{"speaker": "user", "text": "x"}],
-            }
-        )
-        for row, others in enumerate(negatives)
-    ]  # fmt: skip
+    pools = [made_pool([texts[row], *(texts[n] for n in others)]) for row, others in enumerate(negatives)]
     scores = likeness_scores(pools)
     return float(np.mean([s[0] == s.max() for s in scores])), float(np.mean([s[0] == s.min() for s in scores]))
 

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
-from helpers.pool_folders import pools_digest
+from helpers.pool_folders import pools_digest, read_pools
 
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
-from icalib.data.pools import as_pools, iter_pools, read_pool_set, read_rows
+from icalib.data.pools import as_pools, read_pool_set, read_rows
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.schema import SPLITS, Pool
+from icalib.data.schema import SPLITS
 from icalib.data.selection import Selection
 
 
@@ -46,10 +46,6 @@ def corpus(path: Path, num_dialogues: int, with_split: bool = True, num_words: i
     return path
 
 
-def pools_of(folder: Path, split: Any) -> list[Pool]:
-    return [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("prepared")
@@ -68,7 +64,7 @@ def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
     assert pool_set.default_labelled_fraction == 0.5
     assert (pool_set.negative_sampler, pool_set.num_candidates) == ("neighbourhood", 5)
     for split in SPLITS:
-        pools = pools_of(folder, split)
+        pools = read_pools(folder, split)
         texts = {u["text"] for d in dialogues.values() if d["split"] == split for u in d["utterances"]}
         for pool in pools:
             turn = int(pool.pool_id.split("#")[1])
@@ -83,7 +79,7 @@ def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
 
 def labelled_rows(folder: Path, fraction: float) -> list[int]:
     """Rows of the labelled part."""
-    order = np.array([pool.label_order for pool in pools_of(folder, "train")])
+    order = np.array([pool.label_order for pool in read_pools(folder, "train")])
     return Selection(labelled_fraction=fraction).rows("train", "labelled", order).tolist()
 
 
@@ -94,12 +90,12 @@ def test_label_order_is_nested_with_intents_first(prepared: tuple[Path, Path]) -
     assert (len(tenth), len(half), len(whole)) == (48, 240, 480)
     pools = list(as_pools(read_rows(folder, "train", sorted(half))))
     assert all(pool.context[0].intents for pool in pools)
-    assert {pool.label_order for pool in pools_of(folder, "test")} == {-1}
+    assert {pool.label_order for pool in read_pools(folder, "test")} == {-1}
 
 
 def test_rows_come_in_the_order_asked(prepared: tuple[Path, Path]) -> None:
     folder = prepared[1]
-    pools = pools_of(folder, "train")
+    pools = read_pools(folder, "train")
     rows = [479, 3, 300, 3]
     assert list(as_pools(read_rows(folder, "train", rows))) == [pools[row] for row in rows]
     assert read_rows(folder, "train", [5], columns=["label"]).column_names == ["label"]
@@ -210,7 +206,7 @@ def test_missing_splits_are_taken_from_training_dialogues(tmp_path: Path, missin
         prepare(source, tmp_path / name, PrepareSettings(num_candidates=3), note=notes.append) for name in ("a", "b")
     ]
     assert made[0].digest == made[1].digest
-    pools = {split: pools_of(tmp_path / "a", split) for split in SPLITS}
+    pools = {split: read_pools(tmp_path / "a", split) for split in SPLITS}
     dialogues = {split: {pool.dialog_id for pool in pools[split]} for split in SPLITS}
     assert not dialogues["train"] & dialogues["validation"] | dialogues["train"] & dialogues["test"]
     assert {split: len(dialogues[split]) for split in missing} == dict.fromkeys(missing, 12)  # a tenth of 120

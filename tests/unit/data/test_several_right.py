@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.pool_folders import made_pool, read_pools
 from helpers.raw_corpora import write_ranking
 from pydantic import ValidationError
 
 from icalib.data.encoding import Budget, TokenStore, write_tokens
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.schema import SPLITS, Pool
+from icalib.data.schema import Pool
 from icalib.scoring.untrained import untrained_table
 from icalib.training.examples import gold_labels, sampled_negatives
 
@@ -25,7 +26,7 @@ def ranking_file(path: Path, num_right: int = 3, num_wrong: int = 4) -> Path:
 
 def prepared(source: Path, out: Path, notes: list[str] | None = None, **settings: Any) -> list[Pool]:
     prepare(source, out, PrepareSettings(**settings), note=(notes if notes is not None else []).append)
-    return [pool for split in SPLITS for batch in iter_pools(out, split) for pool in as_pools(batch)]
+    return read_pools(out)
 
 
 def texts_of(pool: Pool) -> tuple[set[str], set[str]]:
@@ -79,17 +80,7 @@ def test_labels_that_contradict_each_other_are_refused(label: int, also_right: t
 
 
 def pool_of(label: int, also_right: tuple[int, ...] = (), name: str = "p") -> Pool:
-    return Pool.model_validate(
-        {
-            "pool_id": name,
-            "dialog_id": name,
-            "split": "train",
-            "context": [{"speaker": "user", "text": "10"}],
-            "candidates": ("1", "2", "3"),
-            "label": label,
-            "also_right": also_right,
-        }
-    )
+    return made_pool(["1", "2", "3"], "10", name=name, label=label, also_right=also_right)
 
 
 def test_tokens_training_and_scores_know_every_right_candidate(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.pool_folders import read_pools
 from rank_bm25 import BM25Okapi
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 
 from icalib.data.bm25 import tokenize
 from icalib.data.contexts import context_responses
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import prepare
 from icalib.data.schema import Dialogue, Pool
 from icalib.data.simulate import DEVICES, FIXES, REPLIES, SYMPTOMS, Simulation, simulate
@@ -19,10 +19,6 @@ from icalib.data.simulate import DEVICES, FIXES, REPLIES, SYMPTOMS, Simulation, 
 
 def read(path: Path) -> list[Dialogue]:
     return [Dialogue.model_validate_json(line) for line in path.read_text().splitlines()]
-
-
-def pools_of(folder: Path, split: str) -> list[Pool]:
-    return [pool for batch in iter_pools(folder, split) for pool in as_pools(batch)]  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +61,7 @@ def test_without_noise_context_and_intent_decide_the_reply(tmp_path: Path) -> No
 
 
 def test_lexical_overlap_is_not_enough_but_the_rules_can_be_learned(prepared: Path) -> None:
-    train, test = pools_of(prepared / "pools", "train"), pools_of(prepared / "pools", "test")
+    train, test = read_pools(prepared / "pools", "train"), read_pools(prepared / "pools", "test")
     okapi = BM25Okapi([tokenize(reply) for reply in REPLIES])
     index = {reply: number for number, reply in enumerate(REPLIES)}
 

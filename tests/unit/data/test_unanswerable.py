@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.pool_folders import read_pools
 from helpers.raw_corpora import write_ranking
 
 from icalib.core.errors import SettingError
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
+from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import NONE_RIGHT, SPLITS, Pool
 from icalib.data.simulate import simulate
@@ -24,7 +25,7 @@ def dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def prepared(source: Path, out: Path, **settings: Any) -> dict[str, Pool]:
     prepare(source, out, PrepareSettings(num_candidates=4, **settings))
-    return {pool.pool_id: pool for split in SPLITS for batch in iter_pools(out, split) for pool in as_pools(batch)}
+    return {pool.pool_id: pool for pool in read_pools(out)}
 
 
 def ranking_file(path: Path) -> Path:

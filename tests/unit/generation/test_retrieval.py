@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.pool_folders import read_pools
 from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
 from icalib.data.bm25 import tokenize
-from icalib.data.pools import as_pools, iter_pools, read_rows
-from icalib.data.schema import SPLITS, Pool, Split
+from icalib.data.pools import as_pools, read_rows
+from icalib.data.schema import SPLITS, Pool
 from icalib.data.selection import Selection
 from icalib.data.splits import text_key
 from icalib.generation.language_model import context_texts
@@ -32,10 +33,6 @@ SELECTION = Selection(labelled_fraction=0.3)
 def retrieval(data: Path, selection: Selection = SELECTION, **values: Any) -> Retrieval:
     made = Retrieval.Config.model_validate(values)
     return made.build(data=data, selection=selection, models={}, device=torch.device("cpu"))
-
-
-def all_pools(data: Path, split: Split) -> list[Pool]:
-    return [pool for batch in iter_pools(data, split) for pool in as_pools(batch)]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +66,7 @@ def test_no_grey_answer_repeats_the_right_one_or_stands_in_the_pool(tiny_pools: 
 
 
 def test_grey_answers_are_the_best_for_the_users_last_utterance(tiny_pools: Path, labelled: list[Pool]) -> None:
-    repository = {text_key(c): c for pool in all_pools(tiny_pools, "train") for c in pool.candidates}
+    repository = {text_key(c): c for pool in read_pools(tiny_pools, "train") for c in pool.candidates}
     okapi = BM25Okapi([tokenize(text) for text in repository.values()])
     for pool, (best, *_) in zip(labelled, retrieval(tiny_pools).grey_answers(labelled, 2, seed=1), strict=True):
         query = pool.context[question_index(pool.context)].text
@@ -83,11 +80,11 @@ def test_grey_answers_are_the_best_for_the_users_last_utterance(tiny_pools: Path
 
 
 def test_no_text_of_validation_or_test_dialogues_is_made_up(tiny_pools: Path, labelled: list[Pool]) -> None:
-    own = {text for pool in all_pools(tiny_pools, "train") for text in (*context_texts(pool), *pool.candidates)}
+    own = {text for pool in read_pools(tiny_pools, "train") for text in (*context_texts(pool), *pool.candidates)}
     foreign = {
         text
         for split in SPLITS[1:]
-        for pool in all_pools(tiny_pools, split)
+        for pool in read_pools(tiny_pools, split)
         for text in (*context_texts(pool), *pool.candidates)
     } - own
     assert len(foreign) > 20
@@ -101,7 +98,7 @@ def test_no_text_of_validation_or_test_dialogues_is_made_up(tiny_pools: Path, la
 
 def test_a_wrong_answer_gets_the_context_that_it_came_from(tiny_pools: Path, labelled: list[Pool]) -> None:
     true: dict[int, list[Pool]] = {}
-    for pool in all_pools(tiny_pools, "train"):
+    for pool in read_pools(tiny_pools, "train"):
         true.setdefault(text_key(gold(pool)), []).append(pool)
     known: list[bool] = []
     for pool, contexts in zip(labelled, retrieval(tiny_pools, contexts_from="all").contexts(labelled, 1), strict=True):

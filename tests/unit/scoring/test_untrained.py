@@ -4,25 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from helpers.pool_folders import made_pool, read_pools
 from helpers.tiny_models import tiny_ranker
 
 from icalib.data.encoding import TokenStore
-from icalib.data.pools import as_pools, iter_pools
-from icalib.data.schema import Pool
 from icalib.encoders.transformer import Batch
 from icalib.models.dual_encoder import pool_cosines
 from icalib.scoring.untrained import bm25_scores, likeness_scores
 
 
 def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
-    candidates = ("reset the printer now", "the the the", "feed the cat now")
-    pool = Pool.model_validate(
-        {
-            "pool_id": "p", "dialog_id": "d", "split": "test", "label": 0, "candidates": candidates,
-            "context": [{"speaker": "user", "text": "the printer"}, {"speaker": "user", "text": "hums"}],
-        }
-    )  # fmt: skip
-    others = [other for batch in iter_pools(tiny_pools, "test") for other in as_pools(batch)]
+    pool = made_pool(("reset the printer now", "the the the", "feed the cat now"), "the printer", "hums")
+    others = read_pools(tiny_pools, "test")
     scores = bm25_scores([*others, pool])[-1]
     assert scores.argmax() == 0
     assert [len(s) for s in bm25_scores(others)] == [len(other.candidates) for other in others]
@@ -49,15 +42,7 @@ def test_the_bi_encoder_is_the_cosine_of_mean_states_encoded_apart(store: TokenS
 
 def test_candidates_only_likes_the_candidate_most_like_the_others_whatever_the_context() -> None:
     candidates = ("reset the printer", "feed the cat", "reset the router", "reset it")
-    pools = [
-        Pool.model_validate(
-            {
-                "pool_id": text, "dialog_id": text, "split": "test", "label": 0, "candidates": candidates,
-                "context": [{"speaker": "user", "text": text}],
-            }
-        )
-        for text in ("the cat", "a printer")
-    ]  # fmt: skip
+    pools = [made_pool(candidates, text, name=text) for text in ("the cat", "a printer")]
     first, second = likeness_scores(pools)
     np.testing.assert_array_equal(first, second)
     assert first.argmax() in (0, 2)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.pool_folders import made_pool
 
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget, TokenStore, write_tokens
@@ -37,16 +38,9 @@ def pools(split: Split, *, ready_made: bool, tail: str = "") -> Iterator[Pool]:
         for answer in (4, TURNS - 1):
             name = f"{dialogue}/{answer}"
             other = word((dialogue + 1) % 6, TURNS - 1)
-            yield Pool.model_validate(
-                {
-                    "pool_id": name,
-                    "dialog_id": name if ready_made else str(dialogue),
-                    "split": split,
-                    "context": [{"speaker": "user", "text": f"{word(dialogue, turn)}{tail}"} for turn in range(answer)],
-                    "candidates": [f"{other}{tail}", f"{word(dialogue, answer)}{tail}"],
-                    "label": 1,
-                }
-            )
+            own, texts = word(dialogue, answer), [f"{word(dialogue, turn)}{tail}" for turn in range(answer)]
+            given = {"dialog_id": name if ready_made else str(dialogue), "split": split}
+            yield made_pool([f"{other}{tail}", f"{own}{tail}"], *texts, name=name, label=1, **given)
 
 
 def store(folder: Path, split: Split, budget: Budget, **made: Any) -> TokenStore:
