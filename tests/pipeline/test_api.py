@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from helpers.runs import SETTINGS
 
 import icalib
 from icalib.api.results import Run
-from icalib.cli import main
 from icalib.core.component import has_setting
 from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Pool
@@ -74,70 +73,38 @@ def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pool
 
 
 def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
-    found = icalib.curve(
-        ["bert"],
-        tiny_pools,
-        fractions=[0.3, 0.1],
-        seeds=2,
-        resample_labels=True,
-        limit=LIMIT,
-        settings={"post_training": None, "regime.training.epochs": 1},
-        backbone=str(tiny_bert),
-        experiment="curve",
-        runs=runs,
-        executor="local",
-    )
+    made = {"limit": LIMIT, "settings": {"post_training": None, "regime.training.epochs": 1}, "experiment": "curve"}
+    place = {"backbone": str(tiny_bert), "runs": runs, "executor": "local"}
+    found = icalib.curve(["bert"], tiny_pools, fractions=[0.3, 0.1], seeds=2, resample_labels=True, **made, **place)
     (points,) = found.curve.curves.values()
     few, many = (point.num_labels for point in points)
     assert few * 3 == pytest.approx(many, abs=3)
     assert [len(point.runs) for point in points] == [2, 2]
     assert [run.result["method"] for run in found.curve.lines] == ["bm25", "bi-encoder", "candidates-only"]
-    assert "the next 100 are worth" in found.verdicts["bert"]
     assert "bert" in found.verdicts["bert"]
-    assert "What labels are worth" in repr(found)
-    assert "which needs none" in found.verdicts["bert"]
-    assert repr(found).startswith("bert: ")
+    assert found.verdicts["bert"] in repr(found)
     assert found.report.with_name("report.html").read_bytes() == found.report.read_bytes()
-    page = found.report.read_text()
-    for text in ("candidates-only", f">{many}<", "What it says"):
-        assert text in page
-    later = {"fractions": [0.2, 0.3], "experiment": "curve", "runs": runs, "executor": "local"}
+    assert all(text in found.report.read_text() for text in ("candidates-only", f">{many}<"))
+    later = {"fractions": [0.2, 0.3], "experiment": "curve"}
     with pytest.raises(SettingError, match=r"-0\.3-s1 has a run with other settings .*another --experiment"):
-        icalib.curve(["bert"], tiny_pools, seeds=1, backbone=str(tiny_bert), **later)
+        icalib.curve(["bert"], tiny_pools, seeds=1, **later, **place)
     assert not list(runs.glob("curve/*-0.2-s1"))  # nothing was computed before
     for wrong, said in (({"fractions": []}, "at least one"), ({"executor": "slurm"}, "Choose one of: ray, local")):
         with pytest.raises(SettingError, match=said):
-            icalib.curve(["bert"], tiny_pools, **{"runs": runs, "executor": "local", **wrong})
+            icalib.curve(["bert"], tiny_pools, **{**place, **wrong})
 
 
 def test_predictions_are_those_of_the_command_line(
-    ranker: LoadedRanker, teacher: Run, test_pools: list[Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ranker: LoadedRanker, teacher: Run, test_pools: list[Pool], tmp_path: Path, icalib: Any
 ) -> None:
     questions = [question_of(pool) for pool in test_pools]
-    file, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
-    file.write_text("".join(json.dumps(question) + "\n" for question in questions))
-    command = [
-        "icalib",
-        "predict",
-        teacher.path,
-        file,
-        "--out",
-        out,
-        "--max-error",
-        "0.97",
-        "--confidence",
-        "0.6",
-        "--sets",
-        "0.8",
-    ]
-    monkeypatch.setattr(sys, "argv", list(map(str, command)))
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
-    expected = [json.loads(line) for line in out.read_text().splitlines()]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+    promise = ("--max-error", 0.97, "--confidence", 0.6, "--sets", 0.8)
+    code, out, _ = icalib("predict", teacher.path, tmp_path / "q.jsonl", *promise)
+    assert code == 0
     for _ in range(2):  # the models stay in memory, and the second call says the same
         predicted = ranker.predict(questions, max_error=0.97, confidence=0.6, sets=0.8)
-        assert [answer.record() for answer in predicted.answers] == expected
+        assert [answer.record() for answer in predicted.answers] == [json.loads(line) for line in out.splitlines()]
         assert len(predicted.notes) == 2  # the promise, and the sets
 
 

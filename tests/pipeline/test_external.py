@@ -19,16 +19,9 @@ from icalib.pipeline.evaluation import Fitted
 
 def test_a_stock_reranker_is_a_row_of_compare(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     folder = write_tiny_classifier(tmp_path / "stock.v2", tiny_bert)
-    compared = icalib.compare(
-        [f"external:{folder}"],
-        tiny_pools,
-        labelled=0.3,
-        seeds=2,
-        limit={"validation": 12, "test": 12},
-        backbone=str(tiny_bert),
-        runs=tmp_path / "runs",
-        executor="local",
-    )
+    place = {"limit": {"validation": 12, "test": 12}, "backbone": str(tiny_bert), "executor": "local"}
+    names, runs = [f"external:{folder}"], tmp_path / "runs"
+    compared = icalib.compare(names, tiny_pools, labelled=0.3, seeds=2, runs=runs, **place)  # type: ignore[arg-type]
     assert list(compared.by_method()) == ["bm25", "bi-encoder", "candidates-only", "external-stock.v2"]
     (run,) = compared.by_method()["external-stock.v2"]  # another seed would give the same
     assert "external-stock.v2" in repr(compared)

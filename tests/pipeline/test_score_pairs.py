@@ -46,13 +46,8 @@ def icalib(icalib: Callable[..., tuple[int, str, str]]) -> Command:
 def write_pairs(path: Path, num_rows: int = 50, row_group_size: int = 7) -> list[tuple[list[str], str]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     pairs = [(CONTEXTS[row // 4 % 3], f"{CANDIDATES[row % 4]} {row % 5}") for row in range(num_rows)]
-    table = pa.table(
-        {
-            "context": [context for context, _ in pairs],
-            "candidate": [text for _, text in pairs],
-            "x": pairs and list(range(num_rows)),
-        }
-    )
+    contexts, candidates = zip(*pairs, strict=True)
+    table = pa.table({"context": contexts, "candidate": candidates, "x": range(num_rows)})
     pq.write_table(table, path, row_group_size=row_group_size)
     return pairs
 
