@@ -13,40 +13,43 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 if TYPE_CHECKING:
     from faults.trials import Trial
 
-TRIALS = {"damages": 200, "kills": 200, "served": 30, "disks": 140, "stores": 40, "fuzzed": 10_000}
-"""How many trials the campaign has of each part."""
+Part: TypeAlias = "tuple[int, Callable[[int], Trial]]"
+"""How many trials there are, and what carries out the one of a number."""
 
 
 def main() -> int:
     """Run the campaign; return 1 if it found a fault."""
-    options = _options()
-    counts = {part: getattr(options, part) for part in TRIALS if getattr(options, part)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="make no more trials after this time")
+    parser.add_argument("--seed", type=int, default=1, help="other seeds are other trials")
+    options = parser.parse_args()
     trials: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder:
-        parts = _parts(Path(folder), counts, options.seed)
+        parts = _parts(Path(folder), options.seed)
         until = time.monotonic() + 60 * options.minutes
-        for part, number in in_turn(counts):
+        for carry_out, number in in_turn(parts):
             if time.monotonic() > until:
                 print(f"stopped after {options.minutes:g} minutes")
                 break
-            trials.append(parts[part](number))
+            trials.append(carry_out(number))
             if trials[-1].is_fault:  # at once: a campaign may take hours
                 print(f"{trials[-1]}\n", flush=True)
     print(table(trials))
     return 1 if any(trial.is_fault for trial in trials) else 0
 
 
-def _parts(root: Path, counts: Mapping[str, int], seed: int) -> dict[str, Callable[[int], Trial]]:
-    """Prepare a world, and return what carries out a trial of each part by its number."""
+def _parts(root: Path, seed: int) -> list[Part]:
+    """Prepare a world and what is tried in it."""
     from faults.fuzz import fuzz_once
     from faults.parsers import all_parsers
     from faults.serving import serve_once
@@ -56,22 +59,21 @@ def _parts(root: Path, counts: Mapping[str, int], seed: int) -> dict[str, Callab
 
     pools = write_tiny_pools(root)
     world = World(root / "world", pools, write_tiny_bert(root / "bert", pool_texts(pools)))
-    parsers = all_parsers(shutil.copytree(world.pristine, root / "still")) if "fuzzed" in counts else {}
-    return {
-        "damages": lambda number: damage_once(world, ON_DISK, seed, number),
-        "kills": lambda number: disturb_once(world, KILLS, WRITING, seed, number),
-        "disks": lambda number: disturb_once(world, DISKS, WRITING, seed, number),
-        "stores": lambda number: disturb_once(world, STORES, IN_STORE, seed, number),
-        "served": lambda number: serve_once(world, seed, number),
-        "fuzzed": lambda number: fuzz_once(parsers, seed, number),
-    }
+    parsers = all_parsers(shutil.copytree(world.pristine, root / "still"))
+    return [
+        (200, partial(damage_once, world, ON_DISK, seed)),
+        (200, partial(disturb_once, world, KILLS, WRITING, seed)),
+        (140, partial(disturb_once, world, DISKS, WRITING, seed)),
+        (40, partial(disturb_once, world, STORES, IN_STORE, seed)),
+        (30, partial(serve_once, world, seed)),
+        (10_000, partial(fuzz_once, parsers, seed)),
+    ]
 
 
-def in_turn(counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield parts and numbers of trials such that all parts have done about the same fraction at any time."""
-    moments = [((number + 0.5) / count, part, number) for part, count in counts.items() for number in range(count)]
-    for _, part, number in sorted(moments):
-        yield part, number
+def in_turn(parts: Sequence[Part]) -> Iterator[tuple[Callable[[int], Trial], int]]:
+    """Yield trials such that all parts have done about the same fraction at any time."""
+    moments = [((n + 0.5) / count, index, n) for index, (count, _) in enumerate(parts) for n in range(count)]
+    return ((parts[index][1], number) for _, index, number in sorted(moments))
 
 
 def table(trials: Sequence[Trial]) -> str:
@@ -79,23 +81,12 @@ def table(trials: Sequence[Trial]) -> str:
     from faults.trials import Outcome
 
     names = get_args(Outcome)
-    kinds = sorted({trial.kind for trial in trials})
-    width = max(map(len, ("kind", *kinds)))
-    lines = [f"{'kind':{width}}  {'trials':>7}" + "".join(f"{name:>12}" for name in names)]
-    for kind in (*kinds, "all"):
+    rows: list[tuple[object, ...]] = [("kind", "trials", *names)]
+    for kind in (*sorted({trial.kind for trial in trials}), "all"):
         own = [trial for trial in trials if kind in (trial.kind, "all")]
         counts = Counter(outcome for trial in own for outcome in trial.outcomes)
-        lines.append(f"{kind:{width}}  {len(own):>7}" + "".join(f"{counts[name]:>12}" for name in names))
-    return "\n".join(lines)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="make no more trials after this time")
-    parser.add_argument("--seed", type=int, default=1, help="other seeds are other trials")
-    for part, count in TRIALS.items():
-        parser.add_argument(f"--{part}", type=int, default=count, help=f"number of trials; default: {count}")
-    return parser.parse_args()
+        rows.append((kind, len(own), *(counts[name] for name in names)))
+    return "\n".join(f"{kind:30}" + "".join(f"{cell:>12}" for cell in cells) for kind, *cells in rows)
 
 
 if __name__ == "__main__":

@@ -33,38 +33,27 @@ _REFUSED = ("open", "os.mkdir", "os.rename", "os.link")
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What disturbs a command.
+    """What disturbs a command; 0 is never, and changes of folders are counted from 1."""
 
-    Attributes:
-        kill_at: kill -9 before this change of a folder, counted from 1; 0: never.
-        refuse_from: the disk refuses every new file, folder or rename from this change on; 0: never.
-        error: with this number: errno.ENOSPC, errno.EROFS …
-        largest_file: bytes beyond which writes fail in the middle of a file, in any language; 0: no limit.
-        store_failing: fraction of the operations of an object store (`fsspec+file://`) that fail.
-        store_gone_from: all of them fail from this one on; 0: never.
-        store_seed: which of them fail.
-        patience_s: how long they are tried again.
-    """
-
-    kill_at: int = 0
-    refuse_from: int = 0
-    error: int = 0
-    largest_file: int = 0
-    store_failing: float = 0.0
-    store_gone_from: int = 0
-    store_seed: int = 0
-    patience_s: float = 30.0
+    kill_at: int = 0  # kill -9 before this change
+    refuse_from: int = 0  # the disk refuses every new file, folder or rename from this change on
+    error: int = 0  # with this number: errno.ENOSPC, errno.EROFS …
+    largest_file: int = 0  # bytes beyond which writes fail in the middle of a file, in any language
+    store_failing: float = 0.0  # fraction of the operations of an object store (`fsspec+file://`) that fail
+    store_gone_from: int = 0  # all of them fail from this one on
+    store_seed: int = 0  # which of them fail
+    patience_s: float = 30.0  # how long they are tried again
 
     def begin(self, folder: str) -> None:
         """Act in the command's process, before it begins."""
         os.environ[storage.CACHE] = f"{folder}/mirror"
         os.environ[storage.PATIENCE] = str(self.patience_s)
         rng, numbers = random.Random(self.store_seed), itertools.count(1)
-        filesystem = PyFileSystem(
-            FailingStore(
-                lambda kind, path: rng.random() < self.store_failing or 0 < self.store_gone_from <= next(numbers)
-            )
-        )
+
+        def fails(kind: str, path: str) -> bool:
+            return rng.random() < self.store_failing or 0 < self.store_gone_from <= next(numbers)
+
+        filesystem = PyFileSystem(FailingStore(fails))
         storage.filesystem_of = lambda bucket: (filesystem, "")  # type: ignore[assignment]
         if self.largest_file:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.largest_file, resource.RLIM_INFINITY))
@@ -158,7 +147,7 @@ def _become(arguments: list[str], folder: str, output: str, disturbance: Disturb
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which background shells ignore
     signal.setitimer(signal.ITIMER_REAL, limit_s)  # its default action ends the process
     disturbance.begin(folder)
-    sys.addaudithook(_Changes(output, disturbance))
+    _watch_changes(output, disturbance)
     sys.argv = ["icalib", *arguments]
     from icalib.cli import main
 
@@ -169,21 +158,18 @@ def _become(arguments: list[str], folder: str, output: str, disturbance: Disturb
         sys.stderr.flush()
 
 
-class _Changes:
-    """An audit hook that counts changes of folders outside of the one for output, and lets each be disturbed."""
+def _watch_changes(output: str, disturbance: Disturbance) -> None:
+    """Count changes of folders outside of the one for output, and let each be disturbed."""
+    numbers, file = itertools.count(1), os.open(Path(output) / "writes", os.O_WRONLY | os.O_CREAT)
 
-    def __init__(self, output: str, disturbance: Disturbance) -> None:
-        self._output, self._disturbance, self._count = output, disturbance, 0
-        self._file = os.open(Path(output) / "writes", os.O_WRONLY | os.O_CREAT)
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             flags = arguments[2] or 0
             is_change = isinstance(arguments[0], str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         else:
             is_change = event in _CHANGES
-        if not is_change or str(arguments[0]).startswith((self._output, "/dev", "/proc")):
-            return
-        self._count += 1
-        os.write(self._file, b".")
-        self._disturbance.before_change(self._count, event, os.fsdecode(arguments[0]))
+        if is_change and not str(arguments[0]).startswith((output, "/dev", "/proc")):
+            os.write(file, b".")
+            disturbance.before_change(next(numbers), event, os.fsdecode(arguments[0]))
+
+    sys.addaudithook(hook)

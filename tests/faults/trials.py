@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from faults.commands import Disturbance, Ended, run_command
 from faults.world import VERBS, Usual, World
-from helpers.damage import delete, empty, flip_a_bit, truncate, write_garbage, write_other_json, zero_a_block
+from helpers.damage import DAMAGES
 from helpers.hostile import changed_parquet
 
 Outcome: TypeAlias = Literal["identical", "recomputed", "refused", "different", "untyped", "hung", "leftovers"]
@@ -49,26 +49,17 @@ def ended_trial(kind: str, name: str, outcomes: Sequence[Outcome], left: Sequenc
     return Trial(kind, name, tuple(unlike) or ("identical",), f"{detail}\n{' '.join(left)}")
 
 
-DAMAGES: Mapping[str, Callable[[Path, random.Random], object]] = {
-    "removed file": lambda path, rng: delete(path),
-    "truncated file": lambda path, rng: truncate(path),
-    "zeroed block": lambda path, rng: zero_a_block(path),
-    "flipped bit": lambda path, rng: flip_a_bit(path),
-    "edited Parquet": lambda path, rng: path.write_bytes(changed_parquet(path.read_bytes(), rng) or b""),
-    "unreadable JSON": lambda path, rng: rng.choice((write_garbage, write_other_json))(path),
-    "empty file": lambda path, rng: empty(path),
-}
-_SUFFIXES = {"edited Parquet": (".parquet",), "unreadable JSON": (".json", ".yaml")}
+EDITED = "edit_parquet"
+KINDS = (*DAMAGES, EDITED)
+Kind: TypeAlias = Callable[[random.Random, Usual], Disturbance]
 
 
-def _refuse(error: int) -> Callable[[random.Random, Usual], Disturbance]:
+def _refuse(error: int) -> Kind:
     return lambda rng, usual: Disturbance(refuse_from=rng.randint(1, usual.num_writes), error=error)
 
 
-KILLS: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
-    "kill": lambda rng, usual: Disturbance(kill_at=rng.randint(1, usual.num_writes))
-}
-DISKS: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
+KILLS: Mapping[str, Kind] = {"kill": lambda rng, usual: Disturbance(kill_at=rng.randint(1, usual.num_writes))}
+DISKS: Mapping[str, Kind] = {
     "full disk": _refuse(errno.ENOSPC),
     "failing disk": _refuse(errno.EIO),
     "quota": _refuse(errno.EDQUOT),
@@ -78,7 +69,7 @@ DISKS: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
         largest_file=max(int(usual.num_bytes * rng.random() ** 2), _MIN_FILE_BYTES)
     ),
 }
-STORES: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
+STORES: Mapping[str, Kind] = {
     "flaky store": lambda rng, usual: Disturbance(store_seed=rng.randrange(2**31), store_failing=0.15),
     "store that is gone": lambda rng, usual: Disturbance(store_gone_from=rng.randint(1, 150), patience_s=0.5),
 }
@@ -86,13 +77,16 @@ STORES: Mapping[str, Callable[[random.Random, Usual], Disturbance]] = {
 
 def damage_once(world: World, names: Sequence[str], seed: int, number: int) -> Trial:
     """Damage a file and run a verb that may read it: kinds in turn, files and verbs by chance."""
-    kind = sorted(DAMAGES)[number % len(DAMAGES)]
+    kind = KINDS[number % len(KINDS)]
     rng = random.Random(f"{seed}/{kind}/{number}")
     name = rng.choice(sorted(names))
     world.usual(name)
     world.renew()
-    path = world.now / rng.choice(damageable(world.pristine, kind))
-    DAMAGES[kind](path, rng)
+    path = world.now / rng.choice(damageable(world.pristine, ".parquet" if kind == EDITED else ""))
+    if kind == EDITED:
+        path.write_bytes(changed_parquet(path.read_bytes(), rng) or b"")
+    else:
+        DAMAGES[kind](path)
     if VERBS[name].writes and rng.random() < 0.5:
         world.remove(VERBS[name].writes)
     ended = run_command(VERBS[name].words, world.now)
@@ -101,13 +95,7 @@ def damage_once(world: World, names: Sequence[str], seed: int, number: int) -> T
     return ended_trial(f"damage: {kind}", f"{seed}/{number}", outcomes, left, detail)
 
 
-def disturb_once(
-    world: World,
-    kinds: Mapping[str, Callable[[random.Random, Usual], Disturbance]],
-    names: Sequence[str],
-    seed: int,
-    number: int,
-) -> Trial:
+def disturb_once(world: World, kinds: Mapping[str, Kind], names: Sequence[str], seed: int, number: int) -> Trial:
     """Disturb a verb that has everything to do, up to three times if it is killed, and let it end: the usual result.
 
     Kinds and verbs in turn, moments by chance.
@@ -149,12 +137,8 @@ def _outcome(world: World, name: str, ended: Ended) -> Outcome:
     return "recomputed" if any(message in ended.err for message in _MESSAGES) else "identical"
 
 
-def damageable(world: Path, kind: str) -> list[Path]:
-    """Return the files that a kind of damage is done to, relative to the world."""
-    suffixes = _SUFFIXES.get(kind, ())
-    files = [path for area in _AREAS for path in sorted((world / area).rglob("*")) if path.is_file()]
-    relative = [path.relative_to(world) for path in files]
-    return [
-        path for path in relative if not {"tb", ".locks"} & set(path.parts)
-        and path.suffix not in (".lock", ".html") and (not suffixes or path.suffix in suffixes)
-    ]  # fmt: skip
+def damageable(world: Path, suffix: str) -> list[Path]:
+    """Return the files that are damaged, of all kinds or of one, relative to the world."""
+    files = [path.relative_to(world) for area in _AREAS for path in sorted((world / area).rglob("*")) if path.is_file()]
+    kept = [path for path in files if not {"tb", ".locks"} & set(path.parts) and path.suffix not in (".lock", ".html")]
+    return [path for path in kept if path.name.endswith(suffix)]

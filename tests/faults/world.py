@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from faults.commands import Ended, run_command
+from helpers.pool_folders import read_pools
 from helpers.scored_pools import score_rows, scored_pools, write_scores
 from helpers.sweeps import SHARDS
-
-from icalib.data.pools import as_pools, iter_pools
 
 TRAINED = "runs/default/bert-pools-0.3-s1"
 SWEEP_FOLDER = "runs/default/sweep-shards-pools-0.3"
@@ -38,21 +37,13 @@ _SCORE = ("score", TRAINED, "--executor", "local")
 
 @dataclass(frozen=True)
 class Verb:
-    """A command that reads what may be damaged, or writes to what may refuse.
+    """A command that reads what may be damaged, or writes to what may refuse."""
 
-    Attributes:
-        words: of its command line.
-        result: what it has computed, as text, to compare.
-        writes: what has to be removed for it to have something to do; "" for a command that only reads.
-        cache: what has to be removed, too, for it to have everything to do.
-        area: where it may leave no temporary files; an object store may keep some.
-    """
-
-    words: tuple[str, ...]
-    result: Callable[[Ended, Path], str]
-    writes: str = ""
-    cache: str = ""
-    area: str = "."
+    words: tuple[str, ...]  # of its command line
+    result: Callable[[Ended, Path], str]  # what it has computed, as text, to compare
+    writes: str = ""  # what has to be removed for it to have something to do; "" if it only reads
+    cache: str = ""  # what has to be removed, too, for it to have everything to do
+    area: str = "."  # where it may leave no temporary files; an object store may keep some
 
 
 @dataclass(frozen=True)
@@ -196,16 +187,11 @@ def _num_bytes(folder: Path) -> int:
 
 def _write_questions(folder: Path, pools: Path) -> None:
     """Write some test pools as questions, and as pairs, one a row."""
-    found = [pool for batch in iter_pools(pools, "test") for pool in as_pools(batch)][:5]
-    questions = [
-        {
-            "id": pool.pool_id,
-            "context": [{"speaker": one.speaker, "text": one.text} for one in pool.context],
-            "candidates": list(pool.candidates),
-        }
-        for pool in found
-    ]
-    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
-    contexts = [[one.text for one in pool.context] for pool in found for _ in pool.candidates]
-    candidates = [text for pool in found for text in pool.candidates]
-    pq.write_table(pa.table({"context": contexts, "candidate": candidates}), folder / "pairs.parquet", row_group_size=6)
+    lines: list[str] = []
+    pairs: list[dict[str, Any]] = []
+    for pool in read_pools(pools, "test")[:5]:
+        context = [{"speaker": one.speaker, "text": one.text} for one in pool.context]
+        lines.append(json.dumps({"id": pool.pool_id, "context": context, "candidates": list(pool.candidates)}) + "\n")
+        pairs += [{"context": [one.text for one in pool.context], "candidate": text} for text in pool.candidates]
+    (folder / "questions.jsonl").write_text("".join(lines))
+    pq.write_table(pa.Table.from_pylist(pairs), folder / "pairs.parquet", row_group_size=6)
