@@ -67,7 +67,7 @@ def examples(backbone: Path) -> dict[type[Job], Job]:
     pairs = PairFile(path=Path("p"), name="p", size=1, modified_ns=1, num_rows=3)
     ranker, columns = ranker_config(backbone), {"similarity": data, "cross": tokens}
     found: list[Job] = [
-        made(TrainJob, ranker=ranker, loss=BinaryCrossEntropy.Config()),
+        made(CrossEncoderJob, ranker=ranker, loss=BinaryCrossEntropy.Config()),
         ScorePairsJob(run=data, files=(pairs,), rows_per_shard=2),
         made(PostTrainJob, ranker=ranker, task=UtteranceOrder.Config()),
         made(ContrastiveJob, task=Contrastive.Config()),

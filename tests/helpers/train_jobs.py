@@ -63,7 +63,7 @@ def train_job(
     )
 
 
-def answer_job(tokens: Path, ranker: RankerConfig, *, labelled: float = 0.2, **fields: Any) -> TrainJob:
+def answer_job(tokens: Path, ranker: RankerConfig, *, labelled: float = 0.2, **fields: Any) -> CrossEncoderJob:
     """One epoch of a ranker over some of `tokens`/train.arrow; any field may be given another value."""
     own = {
         "ranker": ranker,
@@ -71,4 +71,4 @@ def answer_job(tokens: Path, ranker: RankerConfig, *, labelled: float = 0.2, **f
         "training": TrainingSettings(batch_size=8, epochs=1, precision="fp32"),
         "seed": 3,
     }
-    return job_of(TrainJob, Path(), tokens, labelled=labelled, **own | fields)
+    return job_of(CrossEncoderJob, Path(), tokens, labelled=labelled, **own | fields)

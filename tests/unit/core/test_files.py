@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +15,18 @@ import pytest
 from helpers.damage import largest_file
 from safetensors.numpy import save_file
 
+from icalib.core import files
 from icalib.core.errors import DataError, SettingError, StorageError
-from icalib.core.files import atomic_dir, atomic_write, read_json, system_error, write_json  # fmt: skip
+from icalib.core.files import (  # fmt: skip
+    atomic_dir,
+    atomic_write,
+    is_unused,
+    read_json,
+    remove_abandoned,
+    system_error,
+    temporary_beside,
+    write_json,
+)
 from icalib.core.seeding import child_seed
 
 
@@ -109,3 +122,46 @@ def test_a_data_error_says_where_and_travels() -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert all(part in str(copy) for part in ("corpus.jsonl", "7", "utterances.2.text", "no text", "Fill it in."))
     assert (copy.path, copy.line, copy.field) == ("corpus.jsonl", 7, "utterances.2.text")
+
+
+KILLED_WHILE_WRITING = """
+import os, sys
+from icalib.core.files import atomic_write
+with atomic_write(sys.argv[1]) as unfinished:
+    unfinished.write_text("half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_write(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path / "scores")], check=False)
+    assert killed.returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".scores.")
+    write_json(tmp_path / "other", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_what_others_are_writing_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = temporary_beside(tmp_path / "of this process")
+    monkeypatch.setattr(files, "_process_space", lambda: "0" * 8)
+    elsewhere = temporary_beside(tmp_path / "of another machine")
+    monkeypatch.undo()
+    monkeypatch.setattr(files, "_is_running", lambda process: process == os.getpid())
+    elsewhere = elsewhere.with_name(elsewhere.name.replace(f"-{os.getpid()}-", "-1-"))
+    for path in (running, elsewhere, tmp_path / ".x.tmp", tmp_path / ".nfs0001", tmp_path / "kept"):
+        path.write_text("")
+    remove_abandoned(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_folder_is_unused_if_nothing_is_there_but_what_was_being_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert is_unused(folder)
+    folder.mkdir()
+    assert is_unused(folder)
+    temporary_beside(folder / "record.json").write_text("half")
+    assert is_unused(folder)
+    (folder / ".hidden").write_text("")
+    assert not is_unused(folder)
+    assert not is_unused(folder / ".hidden")

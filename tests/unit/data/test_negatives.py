@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.pool_folders import made_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
 from icalib.data.bm25 import bm25_matrices, tokenize
 from icalib.data.negatives import mine_block, query_blocks, write_index
+from icalib.scoring.untrained import likeness_scores
 
 word = st.sampled_from([f"w{n}" for n in range(12)])
 corpora = st.lists(st.lists(word, min_size=0, max_size=8), min_size=3, max_size=25)
@@ -61,3 +63,53 @@ def test_ties_are_broken_at_random_not_by_row(tmp_path: Path) -> None:
     assert not np.array_equal(mined, mine(tmp_path / "c", texts, 5, seed=6))
     counts = np.bincount(mined.ravel(), minlength=60)
     assert counts.max() < 20  # no row is everybody's negative
+
+
+NUM_TEXTS, NUM_TOPICS = 600, 12
+
+
+def corpus() -> list[str]:
+    """Texts of 2 to 14 words, two thirds of them from the text's topic; some words are frequent everywhere."""
+    rng = np.random.default_rng(3)
+    texts = []
+    for number in range(NUM_TEXTS):
+        size = int(rng.integers(2, 15))
+        topic = int(rng.integers(NUM_TOPICS))
+        own = rng.integers(25, size=size) + 100 * topic
+        common = np.minimum(rng.zipf(1.6, size), 40) + 5000
+        words = np.where(rng.random(size) < 2 / 3, own, common)
+        texts.append(" ".join([*(f"w{word}" for word in words), f"only{number}"]))
+    return texts
+
+
+def mined(folder: Path, texts: list[str], sampler: str) -> np.ndarray:
+    write_index(folder, texts, range(len(texts)), sampler)
+    blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=9, seed=5)
+    return np.concatenate([mine_block(block) for block in blocks])
+
+
+def shares(texts: list[str], negatives: np.ndarray) -> tuple[float, float]:
+    """How often the right one is the candidate most, and least, like the others."""
+    pools = [made_pool([texts[row], *(texts[n] for n in others)]) for row, others in enumerate(negatives)]
+    scores = likeness_scores(pools)
+    return float(np.mean([s[0] == s.max() for s in scores])), float(np.mean([s[0] == s.min() for s in scores]))
+
+
+def test_the_right_response_is_not_marked_where_bm25_marks_it(tmp_path: Path) -> None:
+    texts = corpus()
+    most, least = shares(texts, mined(tmp_path / "n", texts, "neighbourhood"))
+    assert 0.04 < most < 0.17  # 0.1 by chance
+    assert 0.04 < least < 0.17
+    marked, _ = shares(texts, mined(tmp_path / "b", texts, "bm25-response"))
+    assert marked > 0.5
+
+
+def test_negatives_are_more_like_the_right_response_than_random_ones(tmp_path: Path) -> None:
+    texts = corpus()
+    words = [set(text.split()) for text in texts]
+
+    def shared(negatives: np.ndarray) -> float:
+        return float(np.mean([len(words[row] & words[other]) for row, rows in enumerate(negatives) for other in rows]))
+
+    near, random = (shared(mined(tmp_path / name, texts, name)) for name in ("neighbourhood", "random"))
+    assert near > 1.3 * random

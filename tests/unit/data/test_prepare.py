@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
 from helpers.pool_folders import pools_digest, read_pools
+from helpers.stores import Machines
 
 from icalib.core.component import validated
 from icalib.core.errors import DataError, SettingError, StorageError
+from icalib.core.storage import names_in
 from icalib.data.pools import as_pools, read_pool_set, read_rows
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import SPLITS
 from icalib.data.selection import Selection
+from icalib.data.simulate import simulate
 
 
 def corpus(path: Path, num_dialogues: int, with_split: bool = True, num_words: int = 8) -> Path:
@@ -368,3 +371,37 @@ def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path)
     assert notes[:1] == [
         "logs: format table; columns: id=chat, sender=who am i, text=text (id, text guessed; --columns changes them)"
     ]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    simulate(tmp_path / "dialogues.jsonl", num_dialogues=40, seed=1)
+    return tmp_path / "dialogues.jsonl"
+
+
+def test_mining_tasks_may_run_on_other_machines(machines: Machines, source: Path, tmp_path: Path) -> None:
+    def on_another(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
+        machines.on("b", "")
+        found = [function(block) for block in blocks]
+        machines.on("a", "")
+        return found
+
+    out = machines.on("a", "pools")
+    there = prepare(source, out, PrepareSettings(num_candidates=3), parallel_map=on_another)
+    assert there.digest == prepare(source, tmp_path / "here", PrepareSettings(num_candidates=3)).digest
+    assert names_in(machines.on("a", "")) == {"pools"}  # no index is left
+    assert read_pool_set(machines.on("c", "pools")) == there
+    assert names_in(out) == {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
+
+
+def test_pools_that_were_not_uploaded_are_uploaded_by_the_same_command(machines: Machines, source: Path) -> None:
+    out = machines.on("a", "pools")
+    with pytest.MonkeyPatch.context() as patch:
+        broken = Machines(machines.folder, patch)
+        broken.fails(lambda kind, path: kind == "write" and "pools.json" in path)
+        with pytest.raises(StorageError):
+            prepare(source, out, PrepareSettings(num_candidates=3))
+    with pytest.raises(DataError, match=r"fsspec\+file://.*not a pool folder"):
+        read_pool_set(machines.on("b", "pools"))
+    prepare(source, machines.on("a", "pools"), PrepareSettings(num_candidates=3))
+    assert read_pool_set(machines.on("b", "pools")).num_pools["train"] > 0

@@ -1,14 +1,29 @@
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.interrupts import Terminated
 from icalib.distributed import session
+from icalib.distributed.session import (
+    DRIVER_CPUS,
+    available,
+    available_to_trials,
+    protect_token,
+    room_for_workers,
+    worker_environment,
+)
+from icalib.pipeline.resources import Resources
 
 
 def closed_port() -> int:
@@ -66,3 +81,186 @@ def test_rays_handlers_of_signals_do_not_replace_ours() -> None:
             sys.exit(1)  # as Ray's handler does while Ray starts
     finally:
         signal.signal(signal.SIGTERM, earlier)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where Ray keeps the token, in a home folder without one."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    earlier = os.umask(0o022)
+    yield tmp_path / ".ray"
+    os.umask(earlier)
+
+
+def test_the_folder_of_the_token_is_made_for_this_user_only(folder: Path) -> None:
+    notes: list[str] = []
+    protect_token(notes.append, create=False)
+    assert not folder.exists()
+    protect_token(notes.append, create=True)
+    assert (folder.stat().st_mode & 0o777, notes) == (0o700, [])
+
+
+def test_wide_permissions_are_repaired_with_a_message(folder: Path) -> None:
+    folder.mkdir()
+    notes: list[str] = []
+    for _ in range(2):
+        protect_token(notes.append, create=False)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert notes == [f"{folder} was accessible to other users (mode 0755); changed to 0700"]
+
+
+@pytest.mark.parametrize("variable", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"])
+def test_another_token_leaves_the_home_folder_alone(
+    folder: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "disabled")
+    protect_token(print, create=True)
+    assert not folder.exists()
+
+
+HEAD = (0, 0)
+Cluster = Callable[..., None]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Makes Ray report nodes with so many (cores, GPUs), and one that died."""
+    return lambda *nodes: pretend(monkeypatch, nodes)
+
+
+def pretend(patch: pytest.MonkeyPatch, nodes: Sequence[tuple[int, int]]) -> None:
+    import ray
+
+    alive = [
+        {
+            "NodeID": str(index),
+            "NodeManagerHostname": "host",
+            "NodeManagerAddress": "127.0.0.1",
+            "Alive": True,
+            "Resources": {"CPU": float(cpus), "GPU": float(gpus)},
+        }
+        for index, (cpus, gpus) in enumerate(nodes)
+    ]
+    dead = {"NodeID": "dead", "Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+    patch.setattr(ray, "nodes", lambda: [*alive, dead])
+    patch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "0"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "planned"),
+    [
+        ([(2, 0)], None, (1, False, 2, 2)),
+        ([HEAD, (4, 0), (4, 0)], None, (1, False, 4, 8)),  # a worker never spans nodes
+        ([HEAD, (4, 0), (4, 0)], 2, (2, False, 4, 8)),
+        ([HEAD, (4, 0), (4, 0)], 3, (3, False, 2, 8)),
+        ([HEAD, (3, 0), (1, 0)], 2, (2, False, 1, 4)),
+        ([HEAD, (64, 0), (8, 1), (8, 1)], None, (2, True, 7, 2)),  # models leave the node without GPU alone
+        ([HEAD, (16, 8)], None, (8, True, 1, 8)),
+        ([HEAD, (96, 8)], None, (8, True, 8, 8)),
+        ([HEAD, (1, 1)], None, (1, True, 1, 1)),
+    ],
+)
+def test_workers_get_the_cores_that_their_node_has_for_them(
+    cluster: Cluster, nodes: list[tuple[int, int]], workers: int | None, planned: tuple[int, bool, int, int]
+) -> None:
+    cluster(*nodes)
+    assert available(workers) == Resources(*planned)
+
+
+@given(
+    nodes=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), min_size=1, max_size=5), workers=st.integers(1, 9)
+)
+def test_what_is_planned_fits(nodes: list[tuple[int, int]], workers: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        pretend(patch, nodes)
+        try:
+            resources = available(workers)
+        except SettingError as error:
+            assert "do not fit" in str(error)  # noqa: PT017
+        else:
+            assert room_for_workers(resources) >= resources.num_workers == workers
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (
+            [HEAD, (2, 0), (1, 0)],
+            r"9 training workers do not fit: the cluster has 3 CPU cores for them\. .* --workers 3 or fewer",
+        ),
+        ([HEAD, (2, 1), (64, 0)], "the cluster has 1 GPUs"),
+        ([HEAD], r"the cluster has 0 CPU cores for them\. Add nodes\.$"),
+    ],
+)
+def test_more_workers_than_fit_are_refused(cluster: Cluster, nodes: list[tuple[int, int]], message: str) -> None:
+    cluster(*nodes)
+    with pytest.raises(SettingError, match=message):
+        available(9)
+
+
+@pytest.mark.parametrize(
+    ("workers", "concurrent", "planned", "trials"),
+    [
+        (None, None, (1, True, 3, 1, 1), 4),
+        (None, 2, (1, True, 7, 2, 1), 2),
+        (2, None, (2, True, 3, 2, 1), 2),
+        (None, 5, (1, True, 2, 1, 2), 5),
+        (None, 8, (1, True, 1, 1, 2), 8),
+        (None, 12, (1, True, 1, 1, 3), 12),
+    ],
+)
+def test_more_trials_than_gpus_share_them(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int | None,
+    concurrent: int | None,
+    planned: tuple[int, bool, int, int, int],
+    trials: int,
+) -> None:
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 2.0**40})
+    cluster(HEAD, (8, 2), (8, 2))
+    resources, at_once = available_to_trials(workers, concurrent)
+    assert (resources, at_once) == (Resources(*planned), trials)
+    assert resources.workers_per_gpu * round(resources.num_gpus * 10_000) <= 10_000  # as Ray counts
+    assert room_for_workers(resources) >= trials * resources.num_workers
+
+
+@pytest.mark.parametrize(
+    ("resources", "spins"),
+    [
+        (Resources(1, False, 4, num_scorers=4), True),
+        (Resources(2, False, 2, num_scorers=4), True),
+        (Resources(1, False, 2, num_scorers=4), False),  # of two trials, or of two members of an ensemble
+        (Resources(1, True, 4, num_scorers=1), False),
+    ],
+)
+def test_threads_spin_where_one_training_has_all_cores(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, resources: Resources, spins: bool
+) -> None:
+    cluster((4, 1) if resources.use_gpu else (4, 0))
+    assert bool(worker_environment(resources)) == spins
+    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
+    assert worker_environment(resources) == ({"GOMP_SPINCOUNT": "0"} if spins else {})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reserved", "planned"),
+    [
+        ([(4, 0), (4, 0)], "0", (1, False, 4, 8)),
+        ([(4, 0), (4, 0)], "1", (1, False, 4, 7)),  # the worker runs on the idle node
+        ([HEAD, (4, 0)], "1", (1, False, 3, 3)),  # a head without cores can't run the driver
+        ([(2, 0)], "1", (1, False, 1, 1)),
+    ],
+)
+def test_trainings_do_not_use_the_cores_of_a_jobs_own_process(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    nodes: list[tuple[int, int]],
+    reserved: str,
+    planned: tuple[int, bool, int, int],
+) -> None:
+    monkeypatch.setenv(DRIVER_CPUS, reserved)
+    cluster(*nodes)
+    assert available() == Resources(*planned)

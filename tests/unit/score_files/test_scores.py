@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import csv
+import json
 import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.scored_pools import score_rows, scored_pools, write_scores
+from scipy.special import expit
 
-from icalib.core.errors import DataError
-from icalib.score_files.scores import Columns, read_labelled
+from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
+from icalib.score_files import scores as module
+from icalib.score_files.calibrator import Calibrator, calibrate
+from icalib.score_files.scores import Columns, apply, read_labelled
 
 POOLS = scored_pools(40)
 ROWS = score_rows(POOLS)
@@ -77,3 +84,111 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str, data: bytes |
         (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=message):
         read_labelled(tmp_path / name, COLUMNS)
+
+
+FITTED_ON = scored_pools(300)
+NEW = scored_pools(60, seed=5)
+NEW_ROWS = score_rows(NEW)
+FITTED = calibrate(FITTED_ON)
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", 7)
+
+
+def test_all_formats_keep_their_columns_and_get_the_same_probabilities(tmp_path: Path) -> None:
+    expected = FITTED.prob(NEW.logit)
+    for suffix in ("parquet", "jsonl", "csv"):
+        done = apply(FITTED, write_scores(tmp_path / f"new.{suffix}", NEW_ROWS), tmp_path / f"out.{suffix}", COLUMNS)
+        assert (done.num_pairs, done.notes) == (360, ())
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.drop_columns(["calibrated_prob"]).equals(pa.Table.from_pylist(NEW_ROWS))
+    assert table["calibrated_prob"].to_pylist() == pytest.approx(expected)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line.pop("calibrated_prob") for line in lines] == pytest.approx(expected)
+    assert lines == NEW_ROWS
+    with (tmp_path / "out.csv").open(newline="") as file:
+        fields = list(csv.DictReader(file))
+    assert [float(row.pop("calibrated_prob")) for row in fields] == pytest.approx(expected)
+    assert fields == [{name: str(value) for name, value in row.items()} for row in NEW_ROWS]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize(
+    ("score", "message"), [(float("inf"), "finite number"), (None, "a (finite|valid) number"), ("high", "number")]
+)
+def test_a_bad_score_is_named_and_nothing_is_written(tmp_path: Path, suffix: str, score: object, message: str) -> None:
+    rows = [{**row, "score": str(row["score"]) if score == "high" else row["score"]} for row in NEW_ROWS]
+    rows[203]["score"] = score
+    path = write_scores(tmp_path / f"new.{suffix}", rows)
+    with pytest.raises(DataError, match=message) as error:
+        apply(FITTED, path, tmp_path / f"out.{suffix}", COLUMNS)
+    assert error.value.field == "score"
+    assert error.value.line == {"parquet": 204, "jsonl": 204, "csv": 205}[suffix]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
+def test_columns_that_do_not_fit_are_refused(tmp_path: Path, suffix: str) -> None:
+    path, out = write_scores(tmp_path / f"new.{suffix}", NEW_ROWS), tmp_path / f"out.{suffix}"
+    with pytest.raises(DataError, match="no column `cosine` among query, candidate, score, label, note"):
+        apply(FITTED, path, out, Columns(score="cosine"))
+    apply(FITTED, path, out, COLUMNS)
+    with pytest.raises(DataError, match="has a column calibrated_prob already"):
+        apply(FITTED, out, tmp_path / f"twice.{suffix}", COLUMNS)
+
+
+def test_scores_unlike_those_fitted_on_are_pointed_out(tmp_path: Path) -> None:
+    def notes(change: float, wide: bool = True) -> str:
+        rows = [{"score": change + row["score"] if wide else float(expit(row["score"]))} for row in NEW_ROWS]
+        done = apply(FITTED, write_scores(tmp_path / "new.jsonl", rows), tmp_path / "out.jsonl", COLUMNS)
+        return " ".join(done.notes)
+
+    assert notes(0.0) == ""
+    assert "100% of the scores are outside of" in notes(1000.0)
+    assert "all scores are from 0 to 1, but the calibrator was fitted on" in notes(0.0, wide=False)
+    fitted = calibrate(scored_pools(40), "logit").model_copy(update={"scale": "probability"})
+    path = write_scores(tmp_path / "new.jsonl", NEW_ROWS)
+    with pytest.raises(DataError, match=r"where probabilities from 0 to 1 were expected"):
+        apply(fitted, path, tmp_path / "other.jsonl", COLUMNS)
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    path = write_scores(tmp_path / "new.jsonl", NEW_ROWS)
+    with pytest.raises(SettingError, match=r"new.jsonl becomes a file that ends in .jsonl"):
+        apply(FITTED, path, tmp_path / "out.parquet", COLUMNS)
+    with pytest.raises(SettingError, match="is the score file itself"):
+        apply(FITTED, path, path, COLUMNS)
+    (tmp_path / "document.json").write_text('[{"score": 1}]')
+    with pytest.raises(DataError, match=r"found a JSON document. Write one JSON object a line"):
+        apply(FITTED, tmp_path / "document.json", tmp_path / "out.jsonl", COLUMNS)
+    pq.write_table(pa.table({"score": pa.array([], pa.float64())}), tmp_path / "none.parquet")
+    with pytest.raises(DataError, match="the file has no rows"):
+        apply(FITTED, tmp_path / "none.parquet", tmp_path / "out.parquet", COLUMNS)
+    whole = write_scores(tmp_path / "whole.parquet", NEW_ROWS).read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:200])
+    with pytest.raises(DataError, match="damaged"):
+        apply(FITTED, tmp_path / "cut.parquet", tmp_path / "out.parquet", COLUMNS)
+    assert not list(tmp_path.glob("out.*"))
+
+
+def test_a_folder_that_is_no_calibrator_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"it has no calibrator.json"):
+        Calibrator.load(tmp_path)
+    FITTED.save(tmp_path)
+    file = tmp_path / "calibrator.json"
+    value = json.loads(file.read_text())
+    for change in ({"lowest": 0.1}, {"checksum": ""}):
+        file.write_text(json.dumps({**value, **change}))
+        with pytest.raises(DamagedFileError, match="has other content than was written"):
+            Calibrator.load(tmp_path)
+    del value["checksum"]
+    for change in ({"version": 2}, {"map": {}}, {"metrics": 1}):
+        file.write_text(json.dumps({**value, **change}))
+        with pytest.raises(DamagedFileError, match="is not a calibrator"):
+            Calibrator.load(tmp_path)
+    file.write_text("{")
+    with pytest.raises(DamagedFileError, match="can't be read"):
+        Calibrator.load(tmp_path)

@@ -13,7 +13,7 @@ from icalib.core.errors import PosteriorError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.models.ranker import Ranker
+from icalib.models.ranker import Ranker, load_for_scoring, load_ranker
 from icalib.scoring.cross import LoadedCross, predict_intents
 from icalib.scoring.gain import IntentChoice
 from icalib.scoring.scores import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
@@ -150,3 +150,34 @@ def test_choices_of_intents() -> None:
     assert IntentChoice(choice="argmax").chosen(probs / 10).tolist() == [1]
     assert IntentChoice(choice="top_k", top_k=3).chosen(probs / 10).tolist() == [1, 2, 3]
     assert IntentChoice(choice="top_k", top_k=9).chosen(probs).tolist() == [0, 1, 2, 3]
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_bert: Path, intents: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder with an intent head."""
+    torch.manual_seed(0)
+    ranker = Ranker(ranker_config(tiny_bert, intents=intents))
+    folder = tmp_path_factory.mktemp("checkpoint")
+    ranker.save(folder, ranker.state_dict())
+    return folder
+
+
+@pytest.mark.parametrize("estimator", [Deterministic.Config(), MCDropout.Config(num_passes=2)])
+def test_weights_rounded_once_give_the_same_scores(
+    estimator: AbstractEstimator.Config, checkpoint: Path, store: TokenStore
+) -> None:
+    rankers = [load_ranker(checkpoint).eval(), load_for_scoring(checkpoint, "bf16", CPU)]
+    tables = [
+        score_pools(
+            LoadedCross(ranker, ranker.layout, estimator.build(), CPU, "bf16", 2048),
+            store,
+            [3, 5],
+            with_intents=True,
+            seed=1,
+        )
+        for ranker in rankers
+    ]
+    assert tables[0] == tables[1]

@@ -25,7 +25,6 @@ from icalib.generation.job import SUMMARY, GenerateJob, generated_texts, write_g
 from icalib.generation.language_model import LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
-from icalib.methods.catalogue import load_method
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.contrast import (
     AbstractContrast,

@@ -18,14 +18,14 @@ from icalib.models.checkpoint import save_ranker
 from icalib.regimes.pseudo_labelling import write_pseudo_labels
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.scoring.scores import Shards
-from icalib.training.answers import TrainJob
+from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.uncertainty.estimator import MCDropout
 
 CPU = torch.device("cpu")
 
 
-def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> TrainJob:
+def train_job(tokens: Path, backbone: Path, intents: tuple[str, ...], **values: Any) -> CrossEncoderJob:
     return answer_job(tokens, ranker_config(backbone, intents=intents), labelled=0.1, **values)
 
 

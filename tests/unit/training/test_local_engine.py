@@ -1,15 +1,18 @@
-"""Checkpoints of the engine for one process: damaged ones, and disks that are full."""
+"""The engine for one process: its checkpoints, damaged ones and on full disks, and its optimiser."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.damage import Damage, empty, largest_file, truncate, write_garbage
 from helpers.tiny_models import tiny_ranker
+from torch import Tensor
 
 from icalib.core.errors import DamagedFileError, StorageError
-from icalib.training.local_engine import LocalEngine
+from icalib.models.model import Model
+from icalib.training.local_engine import LocalEngine, make_optimizer
 from icalib.training.settings import TrainingSettings
 
 
@@ -38,3 +41,33 @@ def test_a_full_disk_keeps_the_last_checkpoint(engine: LocalEngine, tmp_path: Pa
         engine.save({"step": 4})
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
     assert engine.load() == {"step": 3}
+
+
+class Line(Model):
+    """w·x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.weight @ inputs
+
+
+def test_the_staircase_goes_down_a_tenth_every_400_updates() -> None:
+    settings = TrainingSettings(schedule="staircase", warmup_fraction=0.0)
+    factors = [settings.progress_factor(0.5, 0, updates) for updates in (0, 399, 400, 1200)]
+    assert factors == [1.0, 1.0, 0.9, 0.9**3]
+
+
+def test_gradients_are_clipped_element_by_element_when_the_optimiser_steps() -> None:
+    settings = TrainingSettings(max_grad_norm=None, max_grad_value=1.0, weight_decay=0.0, precision="fp32")
+    clipped, plain = Line(), Line()
+    engine = LocalEngine(clipped, settings)
+    twin = make_optimizer(plain, settings.model_copy(update={"max_grad_value": None}))
+    for inputs, within in (([9.0, 0.5, -7.0], [1.0, 0.5, -1.0]), ([0.1, 5.0, 0.2], [0.1, 1.0, 0.2])):
+        engine.backward_and_step(engine.forward(torch.tensor(inputs)))
+        plain(torch.tensor(within)).backward()
+        twin.step()
+        twin.zero_grad()
+    assert torch.equal(clipped.weight, plain.weight)

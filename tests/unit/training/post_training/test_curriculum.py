@@ -7,13 +7,13 @@ import pytest
 import torch
 from helpers.dialogues import number_store
 from helpers.observers import Silent
-from helpers.tiny_models import ranker_config
+from helpers.tiny_models import BUDGET, ranker_config
 
-from icalib.data.encoding import TokenStore
+from icalib.data.encoding import Layout, TokenStore
 from icalib.models.ranker import Ranker
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
-from icalib.training.post_training.curriculum import PostTrainingCurriculum
+from icalib.training.post_training.curriculum import MaskedInputs, PostTrainingCurriculum, Vocabulary, mask_tokens
 from icalib.training.post_training.task import WindowTask
 from icalib.training.post_training.utterance_relevance import UtteranceRelevance
 from icalib.training.settings import TrainingSettings
@@ -77,3 +77,37 @@ def test_relevance_is_learnt_beyond_chance(tmp_path: Path, tiny_bert: Path) -> N
     with torch.inference_mode():
         losses = [others.losses(ranker, batch, CPU)[1].item() / len(batch) for batch in others.batches(0)]
     assert np.mean(losses) < 0.9  # ln 2 and more is the least that can be had, 1.04 that of a guess by frequency
+
+
+CLS, SEP, MASK = 2, 3, 4
+LAYOUT = Layout(CLS, SEP, 0, 1, 900, 128, BUDGET, turn_separators=True)
+
+
+def inputs(number: int) -> list[tuple[np.ndarray, int]]:
+    rng = np.random.default_rng(1)
+    context = [[rng.integers(5, 600, 8).astype(np.int32) for _ in range(4)] for _ in range(number)]
+    return [LAYOUT.pair(LAYOUT.context_ids(turns[:3], None), turns[3]) for turns in context]
+
+
+def masked(encoded: list[tuple[np.ndarray, int]], fraction: float, seed: int = 0) -> MaskedInputs:
+    return mask_tokens(encoded, fraction, LAYOUT, Vocabulary(MASK, 600), np.random.default_rng(seed))
+
+
+def test_words_are_hidden_at_the_share_and_separators_never() -> None:
+    encoded = inputs(200)
+    made = masked(encoded, 0.3)
+    positions = [tuple(position) for position in made.positions_N2.tolist()]
+    assert len(positions) == len(set(positions)) == 200 * round(0.3 * 32)
+    before = np.array([encoded[row][0][position] for row, position in positions])
+    after = np.array([made.encoded[row][0][position] for row, position in positions])
+    assert made.tokens_N.tolist() == before.tolist()
+    assert not np.isin(before, [CLS, SEP]).any()
+    assert np.mean(after == MASK) == pytest.approx(0.8, abs=0.03)
+    assert np.mean(after == before) == pytest.approx(0.1, abs=0.03)
+    touched = set(positions)
+    for row, ((old, start), (new, new_start)) in enumerate(zip(encoded, made.encoded, strict=True)):
+        assert start == new_start
+        assert all((row, position) in touched for position in np.flatnonzero(old != new).tolist())
+    again, other = (masked(encoded, 0.3, seed).positions_N2.tolist() for seed in (0, 1))
+    assert made.positions_N2.tolist() == again != other
+    assert len(masked(encoded[:5], 0.001).positions_N2) == 5  # at least one word is hidden in each

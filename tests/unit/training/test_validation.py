@@ -1,4 +1,4 @@
-"""Epochs are judged by what predicts: an estimator's passes, in the view that a rule chooses."""
+"""Epochs are judged by what predicts: an estimator's passes, in the view that a rule chooses, and by intents."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import torch
 from helpers.scoring import score_pools
 from helpers.tiny_models import tiny_ranker
 from helpers.train_jobs import train_job
+from sklearn.metrics import f1_score
 
 from icalib.core.errors import SettingError
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.metrics.calibration import nll
-from icalib.models.ranker import Ranker
+from icalib.models.ranker import Ranker, make_batch
 from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, GainRule
 from icalib.training import validation as validation_module
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import MICRO, PredictiveValidation
+from icalib.training.validation import MACRO, MICRO, PlainValidation, PredictiveValidation, ValidationWithIntents
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 CPU = torch.device("cpu")
@@ -114,3 +115,39 @@ def test_a_training_is_validated_by_its_estimator(tiny_pools: Path, tiny_bert: P
     found = [made.validation.metrics([made.validation(model, 0, 1)]) for made in trainings if made.validation]
     assert len({metrics[MICRO] for metrics in found}) == 1
     assert len({round(metrics["cal/NLL"], 3) for metrics in found}) == 3
+
+
+@pytest.fixture(scope="module")
+def intent_ranker(tiny_bert: Path, intents: tuple[str, ...]) -> Ranker:
+    made = tiny_ranker(tiny_bert, intents=intents)
+    with torch.no_grad():
+        assert made.intent_head is not None
+        made.intent_head.weight.mul_(50)  # so that it predicts some intents and not others
+    return made
+
+
+def intent_validation(store: TokenStore, intent_ranker: Ranker) -> ValidationWithIntents:
+    rows = list(range(len(store)))
+    return ValidationWithIntents(PlainValidation(store, rows, SETTINGS, CPU))
+
+
+def test_f1_is_that_of_scikit_learn(held_out: TokenStore, intent_ranker: Ranker) -> None:
+    gold, predicted = [], []
+    for pool in held_out.pools(range(len(held_out))):
+        for utterance, names in enumerate(pool.intents):
+            if len(names):
+                hot = np.zeros(len(intent_ranker.config.intents), int)
+                hot[list(names)] = 1
+                gold.append(hot)
+                question = intent_ranker.layout.intent_question(pool.context, pool.intents, utterance)
+                with torch.inference_mode():
+                    logits = intent_ranker.intent_logits(make_batch([question], intent_ranker.layout, CPU))
+                predicted.append((logits[0] > 0).int().numpy())
+    y_true, y_pred = np.array(gold), np.array(predicted)
+    occurs = y_true.any(0)
+    assert 0 < y_pred.mean() < 1
+    found = intent_validation(held_out, intent_ranker)
+    metrics = found.metrics([found(intent_ranker, 0, 1)])
+    assert metrics[MICRO] == pytest.approx(f1_score(y_true, y_pred, average="micro"))
+    expected = f1_score(y_true[:, occurs], y_pred[:, occurs], average="macro", zero_division=0)
+    assert metrics[MACRO] == pytest.approx(expected)
