@@ -13,6 +13,7 @@ from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import pool_texts
 
 from icalib.core.run_folder import RunFolder
+from icalib.data.schema import Split
 from icalib.methods.catalogue import method_names
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import Executor, LocalExecutor
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.ray
 
 ONE_OF_EACH_KIND = ("bi-encoder", "bert", "icast", "gpf-bert", "pg-drr")
 EPOCH = {**SETTINGS["regime.training"], "epochs": 1}
+FEW: dict[Split, int] = {"train": 24, "validation": 8, "test": 8}
 QUICK: dict[str, Any] = {
     "encoder.embedding_size": 16,
     "encoder.num_blocks": 1,
@@ -96,7 +98,6 @@ def test_both_executors_run_a_method_alike(
         further["similarity"] = {"training": {**EPOCH, "batch_size": 4, "selection_metric": "MAP"}}
     if method == "icast":
         further["intent"] = {"training": {**EPOCH, "selection_metric": "NLL"}}
-    settings = small_settings(method, tiny_pools, tiny_bert, **QUICK, **further)
-    settings = settings.model_copy(update={"limit": {"train": 24, "validation": 8, "test": 8}})
+    settings = small_settings(method, tiny_pools, tiny_bert, limit=FEW, **QUICK, **further)
     check_alike(by_ray.run(settings), here.run(settings))
     by_ray.check_shards(tmp_path)

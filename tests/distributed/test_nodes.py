@@ -17,7 +17,6 @@ from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 from helpers.train_jobs import train_job
 
-from icalib.core.component import with_setting
 from icalib.core.events import ignore
 from icalib.core.files import file_digest, read_json, read_json_list
 from icalib.data.pools import read_pool_set
@@ -214,8 +213,7 @@ def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
     import ray
 
     nodes.are(ONE_CORE, ONE_CORE)
-    whole = small_settings("bert", tiny_pools, tiny_bert)
-    settings = whole.model_copy(update={"settings": with_setting(whole.settings, "post_training", None)})
+    settings = small_settings("bert", tiny_pools, tiny_bert, post_training=None)
     undisturbed = run(settings, run_context(tmp_path / "undisturbed", executor=ON_RAY))
     runs = tmp_path / "runs"
     kill_when(settings, runs, lambda: any(runs.glob(".cache/*/ray/checkpoint_*/loop.json")), nodes.address)

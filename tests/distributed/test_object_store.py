@@ -10,10 +10,9 @@ import pytest
 from distributed.buckets import Bucket
 from distributed.drivers import ON_RAY, finish_run, kill_when
 from distributed.nodes import Nodes, cluster_of_its_own
-from helpers.runs import run_context, small_settings, table_digest
+from helpers.runs import outcome_digest, run_context, small_settings
 
 from icalib.core import storage
-from icalib.core.component import with_settings
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, names_in
@@ -75,8 +74,7 @@ def pools(bucket: Bucket, machines: Machines, tiny_pools: Path) -> str:
 
 
 def settings_for(data: Path, backbone: Path) -> RunConfig:
-    settings = small_settings("sngp", data, backbone)
-    return settings.model_copy(update={"settings": with_settings(settings.settings, {"post_training": None})})
+    return small_settings("sngp", data, backbone, post_training=None)
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +101,8 @@ def has_checkpoint(cache: Path) -> bool:
     return any(name.startswith("checkpoint_") for teacher in teachers for name in names_in(teacher / RESUME))
 
 
-def outcome(folder: RunFolder) -> str:
-    names = ("predictions/test.parquet", "predictions/validation.parquet", "training.parquet", "metrics.parquet")
-    return table_digest(*(folder.path / name for name in names))
-
-
 def test_a_run_in_a_bucket_is_that_of_a_disk_whoever_dies(in_bucket: RunFolder, on_disk: RunFolder) -> None:
-    assert outcome(in_bucket) == outcome(on_disk)
+    assert outcome_digest(in_bucket) == outcome_digest(on_disk)
     assert in_bucket.result["data"] == in_bucket.config["data"] == "s3://bucket/pools"
     assert in_bucket.result["run"] == f"s3://bucket/runs/test/{in_bucket.name}"
 

@@ -16,7 +16,6 @@ from distributed.drivers import ON_RAY
 from distributed.recording import Recording, check_alike, map_again
 from helpers.runs import CPU, run_context, small_settings
 
-from icalib.core.component import with_settings
 from icalib.parts.job import ColumnJob
 from icalib.parts.sum import SumJob
 from icalib.pipeline.executor import LocalExecutor
@@ -42,8 +41,7 @@ def test_a_local_ray_starts_though_the_user_imported_ray_first() -> None:
 def test_a_run_by_ray_is_that_of_this_process(
     local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    settings = small_settings("mc-dropout", tiny_pools, tiny_bert)
-    settings = settings.model_copy(update={"settings": with_settings(settings.settings, SHORT)})
+    settings = small_settings("mc-dropout", tiny_pools, tiny_bert, **SHORT)
     by_ray = Recording(ON_RAY)
     runs = [
         run(settings, run_context(tmp_path / name, executor=executor))

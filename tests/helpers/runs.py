@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from icalib.core.component import has_setting, with_settings
 from icalib.core.events import Emit, Event, Message, StageFinished, ignore
 from icalib.core.run_folder import RunFolder
+from icalib.data.schema import Split
 from icalib.methods.catalogue import load_method
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import Executor, LocalExecutor
@@ -46,21 +48,32 @@ SETTINGS: dict[str, Any] = {
     "scoring.precision": "fp32",
     "scoring.pools_per_shard": 8,
 }
+LIMIT: Mapping[Split, int] = {"validation": 12, "test": 12}
 CPU = torch.device("cpu")
 ONE_WORKER = Resources(num_workers=1, use_gpu=False, cpus_per_worker=1, num_scorers=2)
 
 
-def small_settings(method: str, data: Path, backbone: Path, **changes: Any) -> RunConfig:
+def small_settings(
+    method: str,
+    data: Path,
+    backbone: Path,
+    *,
+    experiment: str = "test",
+    limit: Mapping[Split, int] = LIMIT,
+    **changes: Any,
+) -> RunConfig:
+    """Settings of a quick run; those that the method doesn't have are left out, those within a changed one, too."""
     made = load_method(method)
-    wanted = {**SETTINGS, **changes, "encoder.backbone": str(backbone)}
+    kept = {path: value for path, value in SETTINGS.items() if not path.startswith(tuple(f"{one}." for one in changes))}
+    wanted = {**kept, **changes, "encoder.backbone": str(backbone)}
     return RunConfig(
         method=method,
         data=data,
         labelled=0.3,
         seed=1,
-        limit={"validation": 12, "test": 12},
+        limit=dict(limit),
         backbone=str(backbone),
-        experiment="test",
+        experiment=experiment,
         settings=with_settings(made, {path: value for path, value in wanted.items() if has_setting(made, path)}),
     )
 
@@ -93,3 +106,9 @@ def table_digest(*paths: Path) -> str:
     for path in paths:
         digest.update(repr(pq.read_table(path).to_pydict()).encode())
     return digest.hexdigest()
+
+
+def outcome_digest(run: RunFolder, *more: str) -> str:
+    """Digest of predictions, curves and metrics."""
+    names = ("predictions/test.parquet", "predictions/validation.parquet", "training.parquet", "metrics.parquet", *more)
+    return table_digest(*(run.path / name for name in names))

@@ -30,11 +30,6 @@ GENERATOR = {
 }
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
 def language_model(folder: Path, kind: Kind, pools: Path) -> dict[str, Any]:
     """Settings of a tiny generator."""
     return {"target": str(write_tiny_language_model(folder / kind, kind, pool_texts(pools))), **GENERATOR}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.asgi import ask
 from helpers.pool_folders import read_pools
-from helpers.runs import TRAINING, run_context, small_settings
+from helpers.runs import TRAINING, small_settings
 from huggingface_hub import ModelCard
 from scipy.special import expit
 
@@ -34,19 +34,14 @@ METHODS: dict[str, dict[str, Any]] = {"bi-encoder": {}, "dual-encoder": {}, "ber
 
 
 @pytest.fixture(scope="module")
-def around(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
-    return run_context(tmp_path_factory.mktemp("runs"))
+def made(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> dict[str, RunFolder]:
+    return {name: run(small_settings(name, tiny_pools, tiny_bert, **own), around) for name, own in METHODS.items()}
 
 
 @pytest.fixture(scope="module")
-def runs(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> dict[str, RunFolder]:
-    return {name: run(small_settings(name, tiny_pools, tiny_bert, **made), around) for name, made in METHODS.items()}
-
-
-@pytest.fixture(scope="module")
-def pools(tiny_pools: Path, runs: dict[str, RunFolder]) -> list[Pool]:
+def pools(tiny_pools: Path, made: dict[str, RunFolder]) -> list[Pool]:
     """Some test pools of the runs."""
-    scored = set(runs["bi-encoder"].predictions("test")["pool_id"].to_pylist())
+    scored = set(made["bi-encoder"].predictions("test")["pool_id"].to_pylist())
     return [pool for pool in read_pools(tiny_pools, "test") if pool.pool_id in scored][:6]
 
 
@@ -55,9 +50,9 @@ def texts(pool: Pool) -> list[str]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_questions_get_the_probabilities_of_the_run(method: str, runs: dict[str, RunFolder], pools: list[Pool]) -> None:
-    ranker = LoadedRanker.load(runs[method].path)
-    table = runs[method].predictions("test").to_pandas()
+def test_questions_get_the_probabilities_of_the_run(method: str, made: dict[str, RunFolder], pools: list[Pool]) -> None:
+    ranker = LoadedRanker.load(made[method].path)
+    table = made[method].predictions("test").to_pandas()
     for pool in pools:
         own = table[table["pool_id"] == pool.pool_id].sort_values("candidate")
         found = ranker.predict_proba([(texts(pool), candidate) for candidate in pool.candidates])
@@ -65,8 +60,8 @@ def test_questions_get_the_probabilities_of_the_run(method: str, runs: dict[str,
         assert ranker.rank(texts(pool), pool.candidates)[0].index == own["logit"].argmax()
 
 
-def test_it_is_served(runs: dict[str, RunFolder], pools: list[Pool]) -> None:
-    path, pool = runs["dual-encoder"].path, pools[0]
+def test_it_is_served(made: dict[str, RunFolder], pools: list[Pool]) -> None:
+    path, pool = made["dual-encoder"].path, pools[0]
     scorer = QuestionScorer.load(path)
 
     async def score(asked: Pool) -> Any:
@@ -81,12 +76,12 @@ def test_it_is_served(runs: dict[str, RunFolder], pools: list[Pool]) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_sentence_transformers_reads_an_exported_bi_encoder(
-    method: str, runs: dict[str, RunFolder], pools: list[Pool], tmp_path: Path
+    method: str, made: dict[str, RunFolder], pools: list[Pool], tmp_path: Path
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
-    folder = icalib.export(runs[method].path, tmp_path / "model", format="sentence-transformer", license="mit")
-    model, ranker = SentenceTransformer(str(folder), device="cpu"), LoadedRanker.load(runs[method].path)
+    folder = icalib.export(made[method].path, tmp_path / "model", format="sentence-transformer", license="mit")
+    model, ranker = SentenceTransformer(str(folder), device="cpu"), LoadedRanker.load(made[method].path)
     map_ = read_json(folder / "icalib_export.json")["calibration"]
     for pool in pools:
         pairs = icalib.pair_texts(folder, texts(pool), pool.candidates)
@@ -106,6 +101,6 @@ def test_sentence_transformers_reads_an_exported_bi_encoder(
 def test_a_cross_encoder_is_no_bi_encoder(
     around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    learnt = run(small_settings("bert", tiny_pools, tiny_bert).model_copy(update={"experiment": "learnt"}), around)
+    learnt = run(small_settings("bert", tiny_pools, tiny_bert, experiment="learnt"), around)
     with pytest.raises(SettingError, match="it ranks by a cross-encoder"):
         icalib.export(learnt.path, tmp_path / "model", format="sentence-transformer")

@@ -32,8 +32,7 @@ class Runs:
 
     def __call__(self, method: str, experiment: str = "test", **changes: Any) -> tuple[RunFolder, Silent]:
         listener = Silent()
-        settings = small_settings(method, self._data, self._backbone, **changes)
-        settings = settings.model_copy(update={"experiment": experiment})
+        settings = small_settings(method, self._data, self._backbone, experiment=experiment, **changes)
         return run(settings, run_context(self._folder, listener)), listener
 
 

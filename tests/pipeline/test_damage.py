@@ -9,7 +9,6 @@ import pytest
 from helpers.damage import DAMAGES, Damage
 from helpers.runs import Silent, prediction_digest, run_context, small_settings
 
-from icalib.core.component import with_settings
 from icalib.core.errors import DamagedFileError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
@@ -29,10 +28,7 @@ def untrained(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
 @pytest.fixture(scope="module")
 def trained(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
     """One epoch, without post-training."""
-    settings = small_settings("bert", tiny_pools, tiny_bert)
-    return settings.model_copy(
-        update={"settings": with_settings(settings.settings, {"post_training": None, "regime.training.epochs": 1})}
-    )
+    return small_settings("bert", tiny_pools, tiny_bert, post_training=None, **{"regime.training.epochs": 1})
 
 
 @pytest.fixture(scope="module")

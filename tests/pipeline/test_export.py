@@ -18,7 +18,6 @@ from scipy.special import logit
 
 import icalib
 from icalib.cli import main
-from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.data.schema import Pool
@@ -26,15 +25,12 @@ from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
-PLAIN = {"post_training": None}
-
 
 def finished(
     around: RunContext, pools: Path, backbone: Path, name: str, method: str = "bert", **changes: Any
 ) -> FinishedRun:
-    settings = small_settings(method, pools, backbone)
-    changed = with_settings(settings.settings, {**PLAIN, **changes})
-    return FinishedRun.open(run(settings.model_copy(update={"settings": changed, "experiment": name}), around).path)
+    settings = small_settings(method, pools, backbone, experiment=name, post_training=None, **changes)
+    return FinishedRun.open(run(settings, around).path)
 
 
 @pytest.fixture(scope="module")

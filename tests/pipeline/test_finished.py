@@ -15,7 +15,6 @@ import pytest
 from helpers.pool_folders import read_pools, seal
 from helpers.runs import small_settings
 
-from icalib.core.component import with_settings
 from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import read_pool_set
@@ -33,11 +32,8 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def teacher(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
     """Two views, MC dropout, and a calibrator."""
-    settings = small_settings("icast-teacher", tiny_pools, tiny_bert)
-    settings = settings.model_copy(
-        update={"settings": with_settings(settings.settings, {"post_training": None, "calibration": "temperature"})}
-    )
-    return FinishedRun.open(run(settings, around).path)
+    changes = {"post_training": None, "calibration": "temperature"}
+    return FinishedRun.open(run(small_settings("icast-teacher", tiny_pools, tiny_bert, **changes), around).path)
 
 
 @pytest.fixture(scope="module")

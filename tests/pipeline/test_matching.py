@@ -76,7 +76,7 @@ def test_without_labelled_intents_the_run_says_so_and_weighs_turns_alike(
 ) -> None:
     monkeypatch.setattr(RunStages, "_has_labelled_intents", lambda _: False)
     listener = Silent()
-    settings = small_settings("iart", tiny_pools, tiny_bert, **SMALL).model_copy(update={"experiment": "no-intents"})
+    settings = small_settings("iart", tiny_pools, tiny_bert, **SMALL, experiment="no-intents")
     finished = run(settings, run_context(runs, listener))
     assert any("all turns of a context have the same weight" in message for message in listener.messages)
     assert "intent-classifier" not in listener.stages

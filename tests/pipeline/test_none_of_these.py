@@ -40,9 +40,8 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finished_run(method: str, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
-    settings = small_settings(method, pools, tiny_bert, **SHORT)
-    limit = {"validation": LIMIT, "test": LIMIT}
-    return run(settings.model_copy(update={"limit": limit}), around)
+    limit: Any = {"validation": LIMIT, "test": LIMIT}
+    return run(small_settings(method, pools, tiny_bert, limit=limit, **SHORT), around)
 
 
 @pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray"])

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.runs import Silent, run_context, small_settings, table_digest
+from helpers.runs import Silent, outcome_digest, run_context, small_settings
 from helpers.stores import Machines
 
-from icalib.core.component import with_settings
 from icalib.core.errors import StorageError
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import ObjectStore, location, pull, remove
@@ -44,8 +43,7 @@ def pools(machines: Machines, dialogues: Path) -> str:
 
 
 def settings_for(data: Path, backbone: Path) -> RunConfig:
-    settings = small_settings("sngp", data, backbone)
-    return settings.model_copy(update={"settings": with_settings(settings.settings, {"post_training": None})})
+    return small_settings("sngp", data, backbone, post_training=None)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +57,6 @@ def in_store(machines: Machines, pools: str, tiny_bert: Path) -> RunFolder:
     return run(settings_for(data, tiny_bert), run_context(machines.on("first", "runs")))
 
 
-def outcome(folder: RunFolder) -> str:
-    names = ("predictions/test.parquet", "predictions/validation.parquet", "training.parquet", "metrics.parquet")
-    return table_digest(*(folder.path / name for name in names))
-
-
 def test_pools_in_a_store_are_those_of_a_disk(
     pools: str, machines: Machines, dialogues: Path, tiny_pools: Path
 ) -> None:
@@ -75,13 +68,13 @@ def test_pools_in_a_store_are_those_of_a_disk(
 
 
 def test_a_run_in_a_store_is_that_of_a_disk(in_store: RunFolder, on_disk: RunFolder, pools: str) -> None:
-    assert outcome(in_store) == outcome(on_disk)
+    assert outcome_digest(in_store) == outcome_digest(on_disk)
     assert in_store.result["data"] == in_store.config["data"] == pools
     assert in_store.result["run"] == pools.replace("/pools", f"/runs/test/{in_store.name}")
 
 
 def test_another_machine_reuses_every_stage(in_store: RunFolder, machines: Machines, tiny_bert: Path) -> None:
-    before = outcome(in_store)
+    before = outcome_digest(in_store)
     data, runs = machines.on("second", "pools"), machines.on("second", "runs")
     folder = runs / "test" / in_store.name
     pull(folder)
@@ -90,13 +83,13 @@ def test_another_machine_reuses_every_stage(in_store: RunFolder, machines: Machi
     again = run(settings_for(data, tiny_bert), run_context(runs, listener))
     scores = [f"{split}/{name}" for split in ("validation", "test") for name in ("scores-cross", "scores")]
     assert listener.stages == dict.fromkeys(["tokens", "teacher", *scores], True)
-    assert outcome(again) == before
+    assert outcome_digest(again) == before
 
 
 def test_another_machine_goes_on_with_a_run_whose_upload_broke_off(
     in_store: RunFolder, machines: Machines, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = outcome(in_store)
+    before = outcome_digest(in_store)
     upload = ObjectStore.upload
 
     def breaking_off(store: ObjectStore, path: Path) -> None:
@@ -113,7 +106,7 @@ def test_another_machine_goes_on_with_a_run_whose_upload_broke_off(
         with pytest.raises(StorageError):
             run(settings("third"), run_context(machines.on("third", "runs"), Silent()))
     again = run(settings("fourth"), run_context(machines.on("fourth", "runs"), Silent()))
-    assert outcome(again) == before
+    assert outcome_digest(again) == before
 
 
 def test_another_machine_answers_with_the_run(in_store: RunFolder, machines: Machines) -> None:

@@ -17,7 +17,6 @@ from fastapi import FastAPI
 from helpers.asgi import SCOPE, ask, ask_all
 from helpers.runs import run_context, small_settings
 
-from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.data.schema import Pool
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -37,11 +36,8 @@ def runs(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFac
     context = run_context(tmp_path_factory.mktemp("runs"))
     found: dict[str, Path] = {}
     for method in ("bert", "icast-teacher"):
-        settings = small_settings(method, tiny_pools, tiny_bert)
-        changes: dict[str, Any] = {"calibration": "temperature"}
-        if method != "bert":
-            changes["post_training"] = None
-        settings = settings.model_copy(update={"settings": with_settings(settings.settings, changes)})
+        changes = {} if method == "bert" else {"post_training": None}
+        settings = small_settings(method, tiny_pools, tiny_bert, calibration="temperature", **changes)
         found[method] = run(settings, context).path
     return found
 

@@ -11,7 +11,6 @@ from helpers.pool_folders import read_pools
 from helpers.raw_corpora import write_ranking
 from helpers.runs import small_settings
 
-from icalib.core.component import with_settings
 from icalib.core.run_folder import RunFolder
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import SPLITS
@@ -31,9 +30,8 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray", "big", "gpf-bert"])
 def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
     """Pairs, whole pools, no training, pseudo labels, generated texts of both kinds, and a posterior."""
-    settings = small_settings(request.param, pools, tiny_bert)
-    method = with_settings(settings.settings, {"post_training": None})  # contexts of one utterance have none
-    return run(settings.model_copy(update={"limit": {}, "settings": method}), around)
+    # contexts of one utterance have no post-training
+    return run(small_settings(request.param, pools, tiny_bert, limit={}, post_training=None), around)
 
 
 def test_predictions_have_every_label_and_metrics_are_those_of_trec_eval(finished: RunFolder, pools: Path) -> None:

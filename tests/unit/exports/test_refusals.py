@@ -10,7 +10,6 @@ import pytest
 from helpers.runs import small_settings
 
 from icalib.calibration.fitted import AnyMap, FocalInverseMap, IsotonicMap
-from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.core.files import write_json
 from icalib.core.run_folder import RunFolder
@@ -27,8 +26,7 @@ ISOTONIC = IsotonicMap(logits=(0.0, 1.0), probs=(0.1, 0.9))
 
 
 def finished(method: str, map_: AnyMap | None = None, members: int = 1, **changes: Any) -> FinishedRun:
-    settings = small_settings(method, Path("pools"), Path("minilm"))
-    settings = settings.model_copy(update={"settings": with_settings(settings.settings, changes)})
+    settings = small_settings(method, Path("pools"), Path("minilm"), **changes)
     fitted = Fitted(rule=GainRule(), calibration=map_, decision_threshold=0.5)
     own = settings.settings.uncertainty
     return FinishedRun(RunFolder("runs/x"), settings, fitted, ((Path("model"), own),) * members)
