@@ -14,8 +14,6 @@ from helpers.tiny_models import BUDGET, pool_texts, tiny_ranker
 from torch import Tensor
 from torch.nn.functional import relu
 
-from icalib.core.component import validated
-from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.data.encoding import TokenStore
 from icalib.data.generated import GeneratedStore
@@ -197,8 +195,3 @@ def test_a_batchs_loss_is_the_sum_of_its_pairs_and_their_contrasts(
             expected = sum(expected_loss(contrast, ranker, given, example) for example in batch)
         assert task == "answer_contrast"
         assert loss.item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_settings_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(SettingError, match="margin ≤ wide_margin"):
-        validated(GreyHinge.Config, {"margin": 0.5})
