@@ -26,39 +26,15 @@ VALUES = st.recursive(
 """What JSON and YAML can hold."""
 
 YAML_TEXTS = st.one_of(
-    st.sampled_from(
-        [
-            "{a: ",
-            "[1, 2]",
-            "[" * 3000,
-            "{a: " * 2000,
-            "!!int ''",
-            "!!bool x",
-            "!!float x",
-            "!!timestamp x",
-            "!!binary '='",
-            "!!set {a, b}",
-            "!!python/object/apply:os.system [ls]",
-            "&a [*a]",
-            "&a {b: *a}",
-            "*a",
-            "2020-13-45",
-            "2020-01-01",
-            "1" * 5000,
-            "? {a: 1}\n: 2",
-            "1: 2",
-            "=",
-            "<<: 3",
-            "\0",
-            "\ud800",
-            "---\n---\n",
-            "%YAML 9.9",
-            "a: &x [1]\nb: &y [*x, *x]\nc: [*y, *y]",
-        ]
-    ),
+    st.sampled_from([
+        "{a: ", "[1, 2]", "[" * 3000, "{a: " * 2000, "!!int ''", "!!bool x", "!!float x", "!!timestamp x",
+        "!!binary '='", "!!set {a, b}", "!!python/object/apply:os.system [ls]", "&a [*a]", "&a {b: *a}", "*a",
+        "2020-13-45", "2020-01-01", "1" * 5000, "? {a: 1}\n: 2", "1: 2", "=", "<<: 3", "\0", "\ud800", "---\n---\n",
+        "%YAML 9.9", "a: &x [1]\nb: &y [*x, *x]\nc: [*y, *y]",
+    ]),
     st.text(alphabet=" \n:-[]{}&*!|>'\"%@`,?#=.~<0159aefoxntu_", max_size=30),
     st.text(max_size=30),
-)
+)  # fmt: skip
 
 
 def mutated(valid: Any) -> st.SearchStrategy[Any]:

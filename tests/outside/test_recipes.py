@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs" / "extend"
-OURS = (
+OURS = [
     "method",
     "head",
     "loss",
@@ -18,7 +18,7 @@ OURS = (
     "metric",
     "corpus-reader",
     "negative-sampler",
-)
+]
 EXAMPLES = [
     pytest.param(found[1], found[2], id=f"{page.stem}: {found[1]}")
     for page in sorted(DOCS.glob("*.md"))

@@ -70,12 +70,7 @@ def test_secrets_are_refused_and_not_repeated(tmp_path: Path, name: str, value: 
 
 
 def test_what_only_sounds_like_a_secret_is_taken_and_numbers_are_text(tmp_path: Path) -> None:
-    taken = {
-        "TOKENIZERS_PARALLELISM": "1",
-        "RAY_AUTH_TOKEN_PATH": "x",
-        "KEYBOARD": "de",
-        "URL": "postgres://host:5432/db",
-    }
+    taken = {"TOKENIZERS_PARALLELISM": "1", "RAY_AUTH_TOKEN_PATH": "x", "KEYBOARD": "de", "URL": "postgres://host/db"}
     job = read_job_file(job_file(tmp_path, environment={**taken, "WORKERS": 4}), {})
     assert job.environment == {**taken, "WORKERS": "4"}
 

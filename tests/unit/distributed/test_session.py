@@ -133,14 +133,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def pretend(patch: pytest.MonkeyPatch, nodes: Sequence[tuple[int, int]]) -> None:
     import ray
 
+    place = {"NodeManagerHostname": "host", "NodeManagerAddress": "127.0.0.1", "Alive": True}
     alive = [
-        {
-            "NodeID": str(index),
-            "NodeManagerHostname": "host",
-            "NodeManagerAddress": "127.0.0.1",
-            "Alive": True,
-            "Resources": {"CPU": float(cpus), "GPU": float(gpus)},
-        }
+        {"NodeID": str(index), "Resources": {"CPU": float(cpus), "GPU": float(gpus)}, **place}
         for index, (cpus, gpus) in enumerate(nodes)
     ]
     dead = {"NodeID": "dead", "Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
