@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from helpers.artifacts import known
 from helpers.tiny_models import BUDGET, ranker_config, token_store
 
+from icalib.core.combination import OWN_OBJECTIVE
 from icalib.core.job import Job
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
