@@ -13,6 +13,7 @@ from torch.autograd.functional import hessian, jacobian
 from icalib.inference.laplace import information, logit_variance, precision_factor, random_features
 
 NUM_FEATURES = 6
+WIDTH = 96
 
 
 def made(num: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

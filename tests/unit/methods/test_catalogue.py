@@ -87,22 +87,7 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("bert", {"similarity.training.selection_metric": "NLL"}, "NLL.*MAP or R@1"),
         ("bert", {"similarity": {"training": {"selection_metric": "F1"}}}, "F1.*MAP or R@1"),
         ("icast", {"intent": {"training": {"selection_metric": "MAP"}}}, "MAP for intents. Expected: NLL"),
-        ("iart", {"post_training": "utterance-order"}, "IART has no pre-trained backbone"),
-        ("icast", {"encoder": "iart", "post_training": None}, "IART has no pre-trained backbone"),
-        ("iart", {"similarity": {}}, "IART has no pre-trained backbone, which they need"),
-        ("iart", {"uncertainty": "mc-dropout"}, "IART has no dropout"),
-        ("iart", {"encoder": "transformer-encoder"}, "`pretraining` trains word vectors"),
-        ("bert", {"pretraining": {}}, "TransformerEncoder has a pre-trained backbone"),
-        ("jm", {"similarity": {}}, "gives probabilities to whole pools.*Set them to null"),
-        ("jm", {"uncertainty": "mc-dropout"}, "no uncertainty estimate"),
-        ("grn", {"head": "random-feature-head"}, "no uncertainty estimate"),
-        ("grn", {"regime.with_intents": True, "uncertainty": "mc-dropout"}, "trains on intents"),
-        ("jm", {"regime": "self-training", "regime.with_intents": False}, "trains on intents"),
-        ("jm", {"loss": "binary-cross-entropy"}, "JointEncoder reads whole pools"),
         ("gray", {"regime.contrast.margin": 0.5}, "margin ≤ wide_margin"),
-        # neither shows logits of single pairs
-        ("gray", {"head": "polya-gamma-head", "loss": "head-objective"}, "PolyaGammaHead has its own objective"),
-        ("gray", {"loss": "pool-cross-entropy"}, "PoolCrossEntropy needs whole pools"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_fix(
@@ -160,9 +145,3 @@ def test_the_prior_of_a_softmax_is_that_of_probabilities_that_sum_to_one(num_rig
     method = load_method("jm")
     assert isinstance(method, Method)
     assert method.train_prior(10, 0.2, float(num_right)) == pytest.approx(0.08)
-
-
-def test_iart_goes_with_other_regimes_and_without_either_model() -> None:
-    for path in ("pretraining.word_vectors", "pretraining.intent_classifier", "pretraining"):
-        with_settings(load_method("iart"), {path: None})
-    with_settings(load_method("iart"), {"regime": "ensemble"})
