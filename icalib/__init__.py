@@ -1,7 +1,7 @@
 """Intent calibration: answer rankers whose probabilities can be trusted.
 
     >>> import icalib
-    >>> icalib.methods()["bm25"]
+    >>> icalib.list_methods()["bm25"]
     'BM25 of the candidate given the context; no training. A row of every comparison.'
 
 Importing the package loads none of the heavy libraries (torch, ray, deepspeed, optuna, plotly): each function's module
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
-
-    def methods() -> dict[str, str]:
-        """Return each method's name with the first line of its description."""
-        ...
+    from icalib.methods.catalogue import list_methods
 
 
 __all__ = [
@@ -32,8 +29,8 @@ __all__ = [
     "compare",
     "curve",
     "export",
+    "list_methods",
     "load",
-    "methods",
     "pair_texts",
     "prepare",
     "preview",
@@ -47,6 +44,7 @@ _MODULES = {
     "compare": "icalib.api.runs",
     "curve": "icalib.api.runs",
     "export": "icalib.api.deploy",
+    "list_methods": "icalib.methods.catalogue",
     "load": "icalib.api.runs",
     "pair_texts": "icalib.api.deploy",
     "prepare": "icalib.api.pools",
@@ -57,8 +55,6 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "methods":
-        return import_module("icalib.methods")  # the package, which can be called
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

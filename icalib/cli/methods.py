@@ -16,7 +16,7 @@ def methods() -> None:
     """List the methods with one line each."""
     import icalib
 
-    found = icalib.methods()
+    found = icalib.list_methods()
     width = max(map(len, found))
     for name, description in found.items():
         typer.echo(f"{name:<{width}}  {description}")

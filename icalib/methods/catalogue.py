@@ -30,6 +30,11 @@ def method_names() -> list[str]:
     return [name for name in names if name not in ("catalogue", "composition", "papers")]
 
 
+def list_methods() -> dict[str, str]:
+    """Return the description of each method of this package, by name: the first line of its module's docstring."""
+    return {name: describe(name) for name in method_names()}
+
+
 def describe(name: str) -> str:
     """Return the first line of the docstring of a method's module; this package's modules are read, not imported."""
     if name.startswith(EXTERNAL):
