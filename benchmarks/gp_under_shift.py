@@ -28,8 +28,8 @@ from icalib.inference.moments import mean_field
 from icalib.metrics.calibration import ece, nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import mean_defined, recall_at_k
+from icalib.models.bi_encoder import load_bi_encoder, text_vectors
 from icalib.models.checkpoint import load_ranker_config
-from icalib.models.dual_encoder import load_dual_encoder, text_vectors
 from icalib.scoring.untrained import token_pool
 
 NUM_POOLS = 300
@@ -77,7 +77,7 @@ def pairs_of(folder: Path, pools: Path, split: Split) -> Pairs:
     found = list(islice((pool for batch in iter_pools(pools, split) for pool in as_pools(batch)), NUM_POOLS))
     tokenizer = Tokenizer(config.backbone)
     tokens = [token_pool(pool, tokenizer, config.budget) for pool in found]
-    model = load_dual_encoder(folder, "fp32", _CPU)
+    model = load_bi_encoder(folder, "fp32", _CPU)
     contexts = [model.layout.context_ids(pool.context, None) for pool in tokens]
     sizes_P = np.array([len(pool.candidates) for pool in tokens])
     u_ND = np.repeat(text_vectors(model.encoder, model.layout, contexts, _CPU), sizes_P, axis=0).astype(np.float64)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typer.core import TyperGroup
 
-    from icalib.core.job_file import ClusterJob, JobFile
+    from icalib.core.cluster_job import ClusterJob, JobFile
     from icalib.distributed.job_server import JobServer
 
 Dashboard = Annotated[
@@ -104,7 +104,7 @@ def submit(
 
     A cluster with token authentication needs the token here too: RAY_AUTH_TOKEN_PATH=FILE, a copy of the head's.
     """
-    from icalib.core.job_file import read_job_file
+    from icalib.core.cluster_job import read_job_file
 
     wanted = read_job_file(file, parsed_settings(settings or ()))
     command = ["icalib", *command_words(wanted, file)]

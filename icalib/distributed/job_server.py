@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
+from icalib.core.cluster_job import ClusterJob, JobFile, JobState
 from icalib.core.errors import ClusterError, SettingError
-from icalib.core.job_file import ClusterJob, JobFile, JobState
 from icalib.distributed.session import DRIVER_CPUS
 
 if TYPE_CHECKING:

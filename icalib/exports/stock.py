@@ -20,9 +20,9 @@ from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.exports.agreement import Comparison, Scorer, Scores, ranker_scorer
 from icalib.exports.subject import Subject
 from icalib.exports.texts import PairTexts
-from icalib.models.dual_encoder import pool_cosines
+from icalib.models.bi_encoder import pool_cosines
 from icalib.models.ranker import Ranker
-from icalib.parts.loaded import LoadedBiEncoder
+from icalib.parts.loaded import LoadedUntrained
 from icalib.scoring.untrained import token_pool
 
 _SCALE = 2.0**-14
@@ -153,7 +153,7 @@ _SENTENCE_TRANSFORMER_FILES = {
 
 
 def write_sentence_transformer(
-    subject: Subject[LoadedBiEncoder], folder: Path, tokenizer: Any, texts: PairTexts
+    subject: Subject[LoadedUntrained], folder: Path, tokenizer: Any, texts: PairTexts
 ) -> Comparison:
     """Write the folder of a bi-encoder: mean pooling over all tokens, then the cosine."""
     from transformers import AutoModel
@@ -167,7 +167,7 @@ def write_sentence_transformer(
     )  # slopes of cosines are steep
 
 
-def _cosine_scorer(bi_encoder: LoadedBiEncoder) -> Scorer:
+def _cosine_scorer(bi_encoder: LoadedUntrained) -> Scorer:
     tokenize, layout = Tokenizer(bi_encoder.config.backbone), bi_encoder.layout
 
     def score(pool: Pool) -> Scores:

@@ -17,12 +17,12 @@ from icalib.encoders.transformer import AbstractEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.metrics.pairs import PoolScores
 from icalib.models.ranker import Ranker, load_ranker
-from icalib.parts.loaded import LoadedBiEncoder
+from icalib.parts.loaded import LoadedUntrained
 from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.pipeline.finished import FinishedRun
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
-M = TypeVar("M", Ranker, LoadedBiEncoder)
+M = TypeVar("M", Ranker, LoadedUntrained)
 
 MEASURED: tuple[Split, ...] = ("validation", "test")
 IDENTITY = AffineMap(slope=1.0, offset=0.0)
@@ -63,11 +63,11 @@ def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
     return Subject(run=run, model=model, estimator=estimator, **_calibrated(run, choice))
 
 
-def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedBiEncoder]:
+def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedUntrained]:
     """Return the bi-encoder of a run that ranks by nothing else."""
     folder = next((path for path, _ in run.members), None)
     method, cpu = run.config.settings, torch.device("cpu")
-    model = LoadedBiEncoder.load(method.encoder, folder / "similarity" if folder else None, cpu)
+    model = LoadedUntrained.load(method.encoder, folder / "similarity" if folder else None, cpu)
     subject = Subject(run=run, model=model, **_calibrated(run, choice))
     if not method.regime.trains or folder is None:
         return subject

@@ -20,8 +20,8 @@ from icalib.encoders.spectral_norm import warm_up
 from icalib.encoders.transformer import Batch, Encoded
 from icalib.heads.head import LogitPosterior, PosteriorHead
 from icalib.models import checkpoint
+from icalib.models.bi_encoder import PREFIX, bi_encoder_weights, layout_of
 from icalib.models.checkpoint import RankerConfig, load_ranker_config, read_weights
-from icalib.models.dual_encoder import PREFIX, bi_encoder_weights, layout_of
 from icalib.models.model import Model
 from icalib.models.precision import Precision, round_linear_layers
 

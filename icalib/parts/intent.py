@@ -32,8 +32,8 @@ from icalib.data.encoding import Budget, TokenPool, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.inference.convex import Choices, fit_choices, product
+from icalib.models.bi_encoder import BiEncoder, load_bi_encoder
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.dual_encoder import DualEncoder, load_dual_encoder
 from icalib.models.precision import Precision
 from icalib.parts.folds import fold_of
 from icalib.parts.intent_encoder import load_predictor
@@ -143,7 +143,7 @@ class IntentWeights:
 class LoadedIntent:
     """The intent part, which computes its column and predicts intents."""
 
-    encoder: DualEncoder
+    encoder: BiEncoder
     weights: IntentWeights
     predictor: IntentPredictor
     has_variance: bool
@@ -152,9 +152,9 @@ class LoadedIntent:
     @classmethod
     def load(cls, folder: Path, precision: Precision, device: torch.device, *, has_variance: bool) -> LoadedIntent:
         """Load a checkpoint."""
-        encoder, weights, own = load_dual_encoder(folder, precision, device), IntentWeights.load(folder), None
+        encoder, weights, own = load_bi_encoder(folder, precision, device), IntentWeights.load(folder), None
         if (folder / OWN_ENCODER).is_dir():
-            own = load_dual_encoder(folder / OWN_ENCODER, precision, device)
+            own = load_bi_encoder(folder / OWN_ENCODER, precision, device)
         predictor = IntentPredictor(own or encoder, encoder.layout, weights.model, device, precision)
         return cls(encoder, weights, predictor, has_variance)
 
@@ -222,7 +222,7 @@ class IntentJob(ShardedJob):
 
     @override
     def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
-        encoder = DualEncoder(self.backbone, self.budget)
+        encoder = BiEncoder(self.backbone, self.budget)
         if self.start is not None:
             encoder.start(self.start.path)
         encoder.to(device)

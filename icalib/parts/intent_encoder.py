@@ -25,8 +25,8 @@ from icalib.encoders.transformer import Batch
 from icalib.metrics.calibration import nll
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.classification import label_counts, micro_macro_f1
+from icalib.models.bi_encoder import BiEncoder, load_bi_encoder, unit_means
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.dual_encoder import DualEncoder, load_dual_encoder, unit_means
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
@@ -40,7 +40,7 @@ _HEADS = "heads.safetensors"
 _UNKNOWN_BEFORE = 0.2  # how often the intents before are hidden in training; predicted ones are not always right
 
 
-class IntentEncoder(DualEncoder):
+class IntentEncoder(BiEncoder):
     """A bi-encoder with the regressions of an `IntentModel` as heads on an utterance's vector."""
 
     def __init__(self, backbone: str, budget: Budget, num_intents: int, *, pretrained: bool = True) -> None:
@@ -88,7 +88,7 @@ def _weights(state: dict[str, Tensor]) -> Array:
 
 def load_predictor(folder: Path, precision: Precision, device: torch.device) -> IntentPredictor:
     """Load a checkpoint of an `IntentEncoder` to predict with."""
-    encoder, heads = load_dual_encoder(folder, precision, device), load_file(folder / _HEADS)
+    encoder, heads = load_bi_encoder(folder, precision, device), load_file(folder / _HEADS)
     parts = [{name: heads[f"heads.{index}.{name}"] for name in ("weight", "bias")} for index in range(3)]
     return IntentPredictor(encoder, encoder.layout, IntentModel(*map(_weights, parts)), device, precision)
 

@@ -14,7 +14,7 @@ from scipy.special import expit
 from icalib.data.encoding import Ids, Layout, TokenPool
 from icalib.inference.convex import fit_labels, product, with_bias
 from icalib.metrics.classification import classification, label_counts, micro_macro_f1
-from icalib.models.dual_encoder import DualEncoder, text_vectors
+from icalib.models.bi_encoder import BiEncoder, text_vectors
 from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.scoring.column import Floats
 
@@ -185,7 +185,7 @@ class PoolIntents(NamedTuple):
 class IntentPredictor:
     """An encoder, and the regressions on its vectors."""
 
-    encoder: DualEncoder
+    encoder: BiEncoder
     layout: Layout
     model: IntentModel
     device: torch.device
@@ -209,7 +209,7 @@ class IntentPredictor:
 
 
 def vectors_of(
-    encoder: DualEncoder, layout: Layout, texts: Iterable[Ids], device: torch.device, precision: Precision
+    encoder: BiEncoder, layout: Layout, texts: Iterable[Ids], device: torch.device, precision: Precision
 ) -> Vectors:
     """Return the vector of each distinct text."""
     distinct = {ids.tobytes(): ids for ids in texts}

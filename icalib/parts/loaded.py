@@ -14,8 +14,8 @@ from icalib.data.encoding import Layout, TokenPool, TokenStore, write_tokens
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
+from icalib.models.bi_encoder import BiEncoder, pool_cosines
 from icalib.models.checkpoint import load_ranker_config
-from icalib.models.dual_encoder import DualEncoder, pool_cosines
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
 from icalib.parts.intent import LoadedIntent
@@ -31,7 +31,7 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 
 @dataclass(frozen=True)
-class LoadedBiEncoder:
+class LoadedUntrained:
     """A bi-encoder, whose logit is the cosine of context and candidate, as in runs of `bi-encoder` and `dual-encoder`.
 
     It computes in float32: calibrated logits are many times the cosine.
@@ -43,16 +43,16 @@ class LoadedBiEncoder:
     device: torch.device
 
     @classmethod
-    def load(cls, config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedBiEncoder:
+    def load(cls, config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedUntrained:
         """Load a bi-encoder.
 
         Args:
             config: the method's encoder, whose backbone is used without a checkpoint.
         """
         if checkpoint is None:
-            loaded = DualEncoder(config.backbone, config.budget)
+            loaded = BiEncoder(config.backbone, config.budget)
         else:
-            loaded, config = DualEncoder.load(checkpoint), load_ranker_config(checkpoint).encoder
+            loaded, config = BiEncoder.load(checkpoint), load_ranker_config(checkpoint).encoder
         return cls(loaded.encoder.to(device).eval(), config, loaded.layout, device)
 
     @property
@@ -164,7 +164,7 @@ class LoadedMembers:
         return average_members([scores for scores, _ in scored]), scored[0][1]
 
 
-Loaded = LoadedBiEncoder | LoadedMembers
+Loaded = LoadedUntrained | LoadedMembers
 """What scores pools in this process."""
 
 

@@ -22,8 +22,8 @@ from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
+from icalib.models.bi_encoder import BiEncoder, crossed_cosines, load_bi_encoder, pool_cosines
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.models.dual_encoder import DualEncoder, crossed_cosines, load_dual_encoder, pool_cosines
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
@@ -167,7 +167,7 @@ class CosineValidation:
     def __init__(self, store: TokenStore, rows: Sequence[int], layout: Layout, device: torch.device) -> None:
         self._store, self._rows, self._layout, self._device = store, rows, layout, device
 
-    def __call__(self, model: DualEncoder, rank: int, world_size: int) -> list[PoolResult]:
+    def __call__(self, model: BiEncoder, rank: int, world_size: int) -> list[PoolResult]:
         """Return the cosines of every world-size-th pool."""
         pools = list(self._store.pools(self._rows[rank::world_size]))
         if not pools:  # more workers than pools
@@ -207,7 +207,7 @@ class SimilarityJob(TrainingJob):
 
     @override
     def build(self, device: torch.device) -> Training:
-        encoder = DualEncoder(self.backbone, self.budget)
+        encoder = BiEncoder(self.backbone, self.budget)
         if self.start is not None:
             encoder.start(self.start.path)
         store = TokenStore(self.validation_tokens.path)
@@ -230,7 +230,7 @@ class SimilarityJob(TrainingJob):
 class LoadedSimilarity:
     """A bi-encoder that computes its column."""
 
-    model: DualEncoder
+    model: BiEncoder
     layout: Layout
     device: torch.device
     precision: Precision
@@ -242,7 +242,7 @@ class LoadedSimilarity:
         cls, folder: Path, estimator: AbstractEstimator.Config, precision: Precision, device: torch.device
     ) -> LoadedSimilarity:
         """Load a checkpoint, in evaluation mode."""
-        model = load_dual_encoder(folder, precision, device)
+        model = load_bi_encoder(folder, precision, device)
         return cls(model, model.layout, device, precision, estimator)
 
     def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:

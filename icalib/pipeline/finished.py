@@ -34,7 +34,7 @@ from icalib.models.checkpoint import POSTERIOR, WEIGHTS
 from icalib.parts.cost import Cost, measure_costs
 from icalib.parts.intent import OWN_ENCODER
 from icalib.parts.intent import WEIGHTS as INTENT_WEIGHTS
-from icalib.parts.loaded import Loaded, LoadedBiEncoder, LoadedMembers, member_encoder
+from icalib.parts.loaded import Loaded, LoadedMembers, LoadedUntrained, member_encoder
 from icalib.parts.sum import PARTS_FILE, read_member
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
@@ -99,7 +99,7 @@ class FinishedRun:
         method, device = self.config.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if not method.regime.trains:
             found = next((path / "similarity" for path, _ in self.members), None)
-            return LoadedBiEncoder.load(method.encoder, found, device)
+            return LoadedUntrained.load(method.encoder, found, device)
         scoring = scoring or method.scoring
         rule = method.regime.view_rule()
         return LoadedMembers.load(

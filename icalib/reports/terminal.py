@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from icalib.core.check import Check, Status
-from icalib.core.job_file import ClusterJob, JobState
+from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (

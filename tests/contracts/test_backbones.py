@@ -30,11 +30,11 @@ from icalib.exports.onnx import write_onnx
 from icalib.exports.stock import classifier_of, write_cross_encoder, write_sentence_transformer
 from icalib.exports.subject import IDENTITY, Subject
 from icalib.exports.texts import stock_tokenizer, texts_of
+from icalib.models.bi_encoder import layout_of, load_bi_encoder
 from icalib.models.checkpoint import RankerConfig
-from icalib.models.dual_encoder import layout_of, load_dual_encoder
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_ranker, make_batch
-from icalib.parts.loaded import LoadedBiEncoder
+from icalib.parts.loaded import LoadedUntrained
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.scoring.cross import LoadedCross
 from icalib.training.job import TrainingJob
@@ -197,9 +197,9 @@ def test_a_bi_encoder_trains_and_a_stock_one_gives_its_cosines(made: Made, tmp_p
         seed=1,
     )
     trained(job, tmp_path / "trained")
-    encoder = load_dual_encoder(tmp_path / "trained", "fp32", CPU).encoder
+    encoder = load_bi_encoder(tmp_path / "trained", "fp32", CPU).encoder
     config = made.encoder(turn_separators=made.family.separates_turns)
-    model = LoadedBiEncoder(encoder, config, layout_of(config, encoder), CPU)
+    model = LoadedUntrained(encoder, config, layout_of(config, encoder), CPU)
     subject = Subject(run=None, model=model, calibration=IDENTITY, calibrator="", scores={})  # type: ignore[arg-type]
     assert_same(exported(made, subject, write_sentence_transformer, tmp_path, of_pairs=False))
 

@@ -18,8 +18,8 @@ from icalib.data.schema import Split
 from icalib.data.simulate import simulate
 from icalib.encoders import backbone
 from icalib.encoders.transformer import Batch, TransformerEncoder
+from icalib.models.bi_encoder import BiEncoder
 from icalib.models.checkpoint import RankerConfig
-from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 
 SHAPE = {
@@ -166,10 +166,10 @@ def attention_mask(batch: Batch) -> torch.Tensor:
     return (torch.arange(batch.ids_BL.shape[1]) < batch.lengths_B[:, None]).long()
 
 
-def tiny_dual_encoder(name: Path, *, dropout: bool = True) -> DualEncoder:
+def tiny_dual_encoder(name: Path, *, dropout: bool = True) -> BiEncoder:
     """A seeded dual encoder on a tiny backbone."""
     torch.manual_seed(0)
-    dual = DualEncoder(str(name), BUDGET)
+    dual = BiEncoder(str(name), BUDGET)
     for module in dual.modules():
         if hasattr(module, "p") and not dropout:
             module.p = 0.0  # type: ignore[assignment]

@@ -13,8 +13,8 @@ from icalib.data.encoding import Budget, TokenStore
 from icalib.data.logs import LogStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
+from icalib.models.bi_encoder import BiEncoder
 from icalib.models.checkpoint import CHECKPOINT_VERSION, RankerConfig
-from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker
 from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import Contrastive
@@ -69,7 +69,7 @@ class ContrastiveJob(TrainingJob):
 
     @override
     def build(self, device: torch.device) -> Training:
-        encoder, store = DualEncoder(self.backbone, self.budget), TokenStore(self.train_tokens.path)
+        encoder, store = BiEncoder(self.backbone, self.budget), TokenStore(self.train_tokens.path)
         held_out = [TokenStore(tokens.path) for tokens in (self.validation_tokens, self.test_tokens)]
         logs = LogStore(self.logs.path) if self.logs else None
         corpus = Corpus(store, _rows(store, self.selection), held_out, logs)

@@ -10,8 +10,8 @@ import pytest
 
 from icalib.api.settings import parsed_settings
 from icalib.cli.cluster import command_words
+from icalib.core.cluster_job import JobFile, read_job_file
 from icalib.core.errors import SettingError
-from icalib.core.job_file import JobFile, read_job_file
 
 SHIPPED = sorted((Path(__file__).parents[3] / "jobs").glob("*.yaml"))
 FILE = Path("job.yaml")

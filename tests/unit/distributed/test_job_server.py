@@ -10,8 +10,8 @@ from zipfile import ZipFile
 import pytest
 
 import icalib
+from icalib.core.cluster_job import ClusterJob, JobFile
 from icalib.core.errors import ClusterError, SettingError
-from icalib.core.job_file import ClusterJob, JobFile
 from icalib.distributed.job_server import JobServer, uploaded_code
 
 CHECKOUT = Path(icalib.__file__).parents[1]

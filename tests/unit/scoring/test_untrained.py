@@ -9,7 +9,7 @@ from helpers.tiny_models import tiny_ranker
 
 from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
-from icalib.models.dual_encoder import pool_cosines
+from icalib.models.bi_encoder import pool_cosines
 from icalib.scoring.untrained import bm25_scores, likeness_scores
 
 

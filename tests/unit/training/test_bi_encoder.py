@@ -13,7 +13,7 @@ from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
 
 from icalib.data.encoding import TokenStore
-from icalib.models.dual_encoder import DualEncoder, crossed_cosines, pool_cosines, text_vectors
+from icalib.models.bi_encoder import BiEncoder, crossed_cosines, pool_cosines, text_vectors
 from icalib.parts.similarity import CosineValidation, PoolContrast, Similarity
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def dual(tiny_bert: Path) -> DualEncoder:
+def dual(tiny_bert: Path) -> BiEncoder:
     return tiny_dual_encoder(tiny_bert)
 
 
@@ -38,11 +38,11 @@ def gold(store: TokenStore, number: int) -> list[PairLabels]:
     return [gold_labels(pool, with_intents=False) for pool in store.pools(range(number))]
 
 
-def task(store: TokenStore, dual: DualEncoder, pools: list[PairLabels], **training: Any) -> PoolContrast:
+def task(store: TokenStore, dual: BiEncoder, pools: list[PairLabels], **training: Any) -> PoolContrast:
     return PoolContrast(pools, store, dual.layout, settings(**training), seed=1)
 
 
-def test_the_loss_is_the_softmax_over_the_candidates_of_the_batch(store: TokenStore, dual: DualEncoder) -> None:
+def test_the_loss_is_the_softmax_over_the_candidates_of_the_batch(store: TokenStore, dual: BiEncoder) -> None:
     made = task(store, dual.eval(), gold(store, 12))
     batch = made.batches(0)[0]
     name, loss = made.losses(dual, batch, CPU)
@@ -60,7 +60,7 @@ def test_the_loss_is_the_softmax_over_the_candidates_of_the_batch(store: TokenSt
     assert loss.item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_candidates_without_a_label_are_no_rivals(store: TokenStore, dual: DualEncoder) -> None:
+def test_candidates_without_a_label_are_no_rivals(store: TokenStore, dual: BiEncoder) -> None:
     """Pseudo-labelled pools leave candidates out."""
     whole = gold(store, 4)
     made = task(store, dual.eval(), [_only(pool, 2) for pool in whole])
@@ -76,7 +76,7 @@ def _only(pool: PairLabels, number: int) -> PairLabels:
     return replace(pool, candidates=pool.candidates[kept], labels=pool.labels[kept], intent_view=pool.intent_view[kept])
 
 
-def test_pools_of_unequal_size_fit_into_one_batch(store: TokenStore, dual: DualEncoder) -> None:
+def test_pools_of_unequal_size_fit_into_one_batch(store: TokenStore, dual: BiEncoder) -> None:
     """What fills the smaller ones up changes nothing."""
     small, large = (_only(pool, size) for pool, size in zip(gold(store, 2), (2, 4), strict=True))
     mixed = task(store, dual.eval(), [small, large])
@@ -88,7 +88,7 @@ def test_pools_of_unequal_size_fit_into_one_batch(store: TokenStore, dual: DualE
 
 
 def test_each_epoch_draws_one_of_several_right_and_of_several_wrong_candidates(
-    store: TokenStore, dual: DualEncoder
+    store: TokenStore, dual: BiEncoder
 ) -> None:
     pool, without = gold(store, 2)
     pools = [replace(pool, labels=np.array([1, 1, 0, 0])), replace(without, labels=np.zeros(4, int))]
@@ -112,7 +112,7 @@ def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_be
             torch.testing.assert_close(split[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
 
 
-def test_validation_is_the_same_however_many_workers_share_the_pools(store: TokenStore, dual: DualEncoder) -> None:
+def test_validation_is_the_same_however_many_workers_share_the_pools(store: TokenStore, dual: BiEncoder) -> None:
     validation = CosineValidation(store, range(3), dual.layout, CPU)
     alone, shared = (
         validation.metrics([validation(dual, rank, number) for rank in range(number)]) for number in (1, 4)
@@ -122,7 +122,7 @@ def test_validation_is_the_same_however_many_workers_share_the_pools(store: Toke
 
 @pytest.mark.parametrize(("num_passes", "partners"), [(2, {0: [0], 1: [1]}), (5, {0: [0, 2, 4], 3: [1, 3]})])
 def test_passes_of_contexts_meet_those_of_candidates(
-    store: TokenStore, dual: DualEncoder, num_passes: int, partners: dict[int, list[int]]
+    store: TokenStore, dual: BiEncoder, num_passes: int, partners: dict[int, list[int]]
 ) -> None:
     pools, seeds = [store.pool(0)], list(range(num_passes))
     mean_TN, var_TN = crossed_cosines(dual.encoder, dual.layout, pools, CPU, seeds, precision="fp32")

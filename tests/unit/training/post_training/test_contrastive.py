@@ -10,8 +10,8 @@ from helpers.tiny_models import ranker_config, tiny_dual_encoder
 from helpers.train_jobs import job_of
 
 from icalib.data.encoding import TokenStore
+from icalib.models.bi_encoder import BiEncoder
 from icalib.models.checkpoint import read_weights
-from icalib.models.dual_encoder import DualEncoder
 from icalib.models.ranker import Ranker, start_weights
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def dual(tiny_bert: Path) -> DualEncoder:
+def dual(tiny_bert: Path) -> BiEncoder:
     return tiny_dual_encoder(tiny_bert)
 
 
@@ -34,12 +34,12 @@ def settings(**changed: Any) -> Contrastive.Config:
     return Contrastive.Config(training=TrainingSettings(**training), **changed)  # type: ignore[arg-type]
 
 
-def task(tokens: Path, dual: DualEncoder, config: Contrastive.Config) -> Contrastive:
+def task(tokens: Path, dual: BiEncoder, config: Contrastive.Config) -> Contrastive:
     store = TokenStore(tokens / "train.arrow")
     return config.build(corpus=Corpus(store, range(len(store))), layout=dual.layout)
 
 
-def test_the_loss_is_the_softmax_over_the_texts_of_the_batch(tokens: Path, dual: DualEncoder) -> None:
+def test_the_loss_is_the_softmax_over_the_texts_of_the_batch(tokens: Path, dual: BiEncoder) -> None:
     made = task(tokens, dual, settings(temperature=0.1))
     dual.eval()
     batch = made.batches(0)[0]

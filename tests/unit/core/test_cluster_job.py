@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from icalib.core.cluster_job import JobFile, read_job_file
 from icalib.core.errors import SettingError
-from icalib.core.job_file import JobFile, read_job_file
 
 RUN: dict[str, Any] = {"verb": "run", "arguments": ["icast"], "options": {"data": "/pools", "runs": "/runs"}}
 

@@ -1,4 +1,4 @@
-"""The bi-encoder as a model that can be trained, which contrastive post-training does."""
+"""The bi-encoder: the model of the similarity part, and what contrastive post-training trains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CPU = torch.device("cpu")
 _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 
 
-class DualEncoder(Model):
+class BiEncoder(Model):
     """Encodes contexts and responses separately, by all layers of the backbone; it can start a cross-encoder, too."""
 
     def __init__(self, backbone: str, budget: Budget, *, pretrained: bool = True) -> None:
@@ -44,7 +44,7 @@ class DualEncoder(Model):
         return layout_of(self._encoder_config, self.encoder)
 
     @classmethod
-    def load(cls, folder: Path) -> DualEncoder:
+    def load(cls, folder: Path) -> BiEncoder:
         """Load a checkpoint that `save` wrote."""
         config, weights = load_ranker_config(folder).encoder, read_weights(folder)
         loaded = cls(config.backbone, config.budget, pretrained=False)
@@ -73,9 +73,9 @@ def layout_of(config: AbstractEncoder.Config, encoder: Any) -> Layout:
     )
 
 
-def load_dual_encoder(folder: Path, precision: Precision, device: torch.device) -> DualEncoder:
+def load_bi_encoder(folder: Path, precision: Precision, device: torch.device) -> BiEncoder:
     """Load a checkpoint to score with, in evaluation mode and with its weights in the precision of the passes."""
-    loaded = DualEncoder.load(folder).to(device).eval()
+    loaded = BiEncoder.load(folder).to(device).eval()
     round_linear_layers(loaded.encoder, precision, device)
     return loaded
 
