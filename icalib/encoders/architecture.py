@@ -51,6 +51,11 @@ def dropout_of(config: Any) -> float:
     return float(next(getattr(config, name) for name in _DROPOUT if hasattr(config, name)))
 
 
+def has_dropout(config: Any) -> bool:
+    """Return whether an encoder has any dropout; some are published with none."""
+    return any(getattr(config, name, 0.0) for name in _DROPOUT)
+
+
 def set_num_layers(config: Any, num_layers: int) -> None:
     """Keep the first layers of an encoder to be built."""
     config.num_hidden_layers = num_layers

@@ -19,6 +19,7 @@ from icalib.data.encoding import Budget, pad
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.encoders.architecture import (
     check_encoder,
+    has_dropout,
     has_segments,
     max_length,
     model_options,
@@ -154,6 +155,14 @@ class BackboneEncoder(AbstractEncoder):
                 )
             set_num_layers(loaded, num_layers)
             return loaded
+
+        def check_dropout(self) -> None:
+            """Raise a SettingError if there is no dropout."""
+            if not (has_dropout(self.load_backbone_config()) if self.dropout is None else self.dropout):
+                raise SettingError(
+                    f"mc-dropout needs dropout, and that of `{self.backbone}` is 0: all its passes would be the same. "
+                    "Set `encoder.dropout`, e.g. to 0.1, or `uncertainty` to deterministic."
+                )
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from icalib.data.encoding import Budget, Ids, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transfer import forward_batches, to_device
-from icalib.encoders.transformer import AbstractEncoder, Batch, TransformerEncoder
+from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, Batch, TransformerEncoder
 from icalib.models.checkpoint import RankerConfig, load_ranker_config, read_weights, save_ranker
 from icalib.models.model import Model
 from icalib.models.precision import Precision, autocast, resolve_precision, round_linear_layers
@@ -29,9 +29,9 @@ _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
 class BiEncoder(Model):
     """Encodes contexts and responses separately, by all layers of the backbone; it can start a cross-encoder, too."""
 
-    def __init__(self, backbone: str, budget: Budget, *, pretrained: bool = True) -> None:
+    def __init__(self, backbone: str, budget: Budget, *, dropout: float | None = None, pretrained: bool = True) -> None:
         super().__init__()
-        self._encoder_config = TransformerEncoder.Config(backbone=backbone, budget=budget)
+        self._encoder_config = TransformerEncoder.Config(backbone=backbone, budget=budget, dropout=dropout)
         self.encoder: TransformerEncoder = self._encoder_config.build(num_intents=0, pretrained=pretrained)
 
     def forward(self, contexts: Batch, responses: Batch) -> tuple[Tensor, Tensor]:
@@ -47,7 +47,8 @@ class BiEncoder(Model):
     def load(cls, folder: Path) -> BiEncoder:
         """Load a checkpoint that `save` wrote."""
         config, weights = load_ranker_config(folder).encoder, read_weights(folder)
-        loaded = cls(config.backbone, config.budget, pretrained=False)
+        dropout = config.dropout if isinstance(config, BackboneEncoder.Config) else None
+        loaded = cls(config.backbone, config.budget, dropout=dropout, pretrained=False)
         loaded.encoder.load_state_dict(bi_encoder_weights(weights))
         return loaded
 

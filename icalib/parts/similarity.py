@@ -188,6 +188,8 @@ class SimilarityJob(TrainingJob):
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
+    dropout: float | None = None
+    """Of hidden states and attention; None: the backbone's own."""
     settings: Similarity
     selection: Selection
     train_tokens: Artifact
@@ -207,7 +209,7 @@ class SimilarityJob(TrainingJob):
 
     @override
     def build(self, device: torch.device) -> Training:
-        encoder = BiEncoder(self.backbone, self.budget)
+        encoder = BiEncoder(self.backbone, self.budget, dropout=self.dropout)
         if self.start is not None:
             encoder.start(self.start.path)
         store = TokenStore(self.validation_tokens.path)

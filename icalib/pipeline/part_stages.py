@@ -127,6 +127,7 @@ class PartTraining:
         job = SimilarityJob(
             backbone=stages.encoder.backbone,
             budget=stages.encoder.budget,
+            dropout=getattr(stages.encoder, "dropout", None),  # of encoders with a backbone, which this part requires
             settings=settings,
             left_out=left_out,
             selection=stages.selection,

@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 from helpers.runs import TRAINING, Silent, prediction_digest, run_context, small_settings
 
-from icalib.core.errors import RunFolderError
+from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import read_json_list
 from icalib.core.run_folder import RUN_VERSION, RunFolder
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
+from icalib.data.pools import read_pool_set
 from icalib.methods.catalogue import presets
 from icalib.parts.fit import fit_sum
 from icalib.parts.job import ORDER
@@ -23,7 +24,7 @@ from icalib.parts.sum import SumOfParts
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.finished import FinishedRun
-from icalib.pipeline.run import RunContext, run
+from icalib.pipeline.run import RunContext, check_fits, run
 from icalib.scoring.scores import Shards
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import TrainingJob
@@ -139,3 +140,9 @@ def test_a_run_of_an_older_version_is_refused_in_a_sentence(finished: RunFolder,
     (copy / "config.yaml").write_text(config)
     with pytest.raises(RunFolderError, match=r"has run-folder version 3, this icalib reads version 4\. Use .*--fresh"):
         FinishedRun.open(copy)
+
+
+def test_passes_without_dropout_are_refused_before_anything_is_computed(tiny_pools: Path, tiny_bert: Path) -> None:
+    settings = small_settings("icast", tiny_pools, tiny_bert, **{"encoder.dropout": 0.0})
+    with pytest.raises(SettingError, match=r"mc-dropout needs dropout.*Set `encoder\.dropout`"):
+        check_fits(settings, read_pool_set(tiny_pools))
