@@ -17,6 +17,7 @@ from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from icalib.api.deploy import apply, calibrate, export, pair_texts
+    from icalib.api.labels import label_import, label_next
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
@@ -29,6 +30,8 @@ __all__ = [
     "compare",
     "curve",
     "export",
+    "label_import",
+    "label_next",
     "list_methods",
     "load",
     "pair_texts",
@@ -44,6 +47,8 @@ _MODULES = {
     "compare": "icalib.api.runs",
     "curve": "icalib.api.runs",
     "export": "icalib.api.deploy",
+    "label_import": "icalib.api.labels",
+    "label_next": "icalib.api.labels",
     "list_methods": "icalib.methods.catalogue",
     "load": "icalib.api.runs",
     "pair_texts": "icalib.api.deploy",

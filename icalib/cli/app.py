@@ -56,6 +56,16 @@ def verb(function: F) -> F:
     return function
 
 
+def subverb(group: typer.Typer, name: str) -> Callable[[F], F]:
+    """Register a function as a verb of a group of verbs, such as `next` of `icalib label`."""
+
+    def register(function: F) -> F:
+        group.command(name)(resumable(with_groups(function)))
+        return function
+
+    return register
+
+
 def main() -> None:
     """Run the command line; errors that a user can fix are printed without a traceback."""
     try:

@@ -32,7 +32,7 @@ Dashboard = Annotated[
     ),
 ]
 
-_ABOUT_JOBS = ("submit", "jobs")
+_NO_JOBS = ("submit", "jobs", "label")  # about jobs, or with people in the middle
 
 
 @verb
@@ -160,7 +160,7 @@ def command_words(job: JobFile, file: Path) -> list[str]:
     from typer.main import get_command
 
     root: TyperGroup = get_command(app)  # pyright: ignore[reportAssignmentType]
-    verbs: dict[str, Any] = {name: verb for name, verb in root.commands.items() if name not in _ABOUT_JOBS}
+    verbs: dict[str, Any] = {name: verb for name, verb in root.commands.items() if name not in _NO_JOBS}
     if job.verb not in verbs:
         raise SettingError(f"{file}: `verb: {job.verb}` can't be a job. There are: {', '.join(verbs)}.")
     for argument in job.arguments:

@@ -1,0 +1,91 @@
+"""Verbs of labelling: which pools to label next, and their labels back into pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from icalib.cli.app import app, subverb
+from icalib.cli.options import PlaceOptions, place_argument, place_option
+from icalib.cli.output import say, starting
+from icalib.core.storage import location
+
+group = typer.Typer(
+    help="Choose pools for annotators, and turn what they say into labels.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(group, name="label")
+
+
+@subverb(group, "next")
+def label_next(
+    run: Annotated[Path | None, place_argument("Finished run, among whose unlabelled pools are chosen.")] = None,
+    *,
+    data: Annotated[
+        Path | None, place_option("Pool folder in place of a run, for the first labels: chosen at random.")
+    ] = None,
+    number: Annotated[int, typer.Option(min=1, help="Number of pools.")] = 50,
+    by: Annotated[
+        Literal["random", "uncertain", "diverse", "mixed"] | None,
+        typer.Option(
+            help="uncertain: which candidate is right is the least clear to the model; diverse: contexts unlike the "
+            "labelled ones and each other; mixed: half of each; random. Default: mixed with a run, random without."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of random pools, and of the order of equally uncertain ones.")] = 1,
+    suggest: Annotated[
+        bool,
+        typer.Option("--suggest", help="Select the model's best candidate beforehand, which influences annotators."),
+    ] = False,
+    out: Annotated[
+        Path, place_option("File to write: .json for Label Studio, with its configuration as .xml, or .csv.")
+    ] = Path("batch.json"),
+    place: PlaceOptions,
+) -> None:
+    """Choose unlabelled training pools to label next, and write them for annotators.
+
+    No two are of one dialogue while there are enough, and none was annotated before. The run's scores of its pools are
+    cached, so that the next batch takes seconds.
+    """
+    from icalib.api.labels import label_next as choose
+
+    starting("label next")
+    batch = choose(run, out, data=data, number=number, by=by, seed=seed, suggest=suggest, **vars(place.place()))
+    configured = f" with {batch.config}" if batch.config else ""
+    say(
+        f"{location(batch.path)}: {len(batch.pool_ids)} of {batch.num_unlabelled} unlabelled pools, of "
+        f"{batch.num_dialogues} dialogues, {batch.how}. Label them{configured}, then: icalib label import FILE --data "
+        f"{location(batch.data)} --out NEW_POOLS"
+    )
+
+
+@subverb(group, "import")
+def label_import(
+    file: Annotated[
+        Path, place_argument("Label Studio's JSON export, Argilla's records (JSON or JSONL), or a filled-in CSV.")
+    ],
+    *,
+    data: Annotated[Path, place_option("Pool folder that the pools were chosen from.")],
+    out: Annotated[Path, place_option("Pool folder to write, with the same pools and the labels.")],
+) -> None:
+    """Write a new pool folder with the labels of an annotators' file; labelled pools come first.
+
+    A candidate is right if most annotators of its pool say so; pools without a majority stay unlabelled and are listed.
+    Who said what is kept in annotations.parquet beside the pools.
+    """
+    from icalib.api.labels import label_import as import_labels
+
+    found = import_labels(file, data, out)
+    say(
+        f"{location(found.path)}: {found.num_annotated} pools annotated; {found.num_labelled} of {found.num_training} "
+        "training pools are labelled"
+    )
+    if found.unfinished:
+        say(f"skipped or unfinished: {len(found.unfinished)} pools")
+    if found.conflicts:
+        say(f"annotators disagree, no label: {', '.join(found.conflicts[:10])}{' …' * (len(found.conflicts) > 10)}")
+    if found.agreement:
+        pools = f"{found.agreement.num_pools} pools that several annotated"
+        say(f"agreement: {found.agreement.measure} {found.agreement.value:.2f} on {pools}")
+    say(f"next: icalib run METHOD --data {location(found.path)}")

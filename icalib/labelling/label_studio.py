@@ -1,0 +1,117 @@
+"""Pools as Label Studio's tasks with a labelling configuration, and its JSON export back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from pydantic import BaseModel, ConfigDict
+
+from icalib.data.schema import Pool
+from icalib.data.sources.records import Raw, build
+from icalib.labelling.annotations import NONE_OF_THESE, Annotation, Answer, numbered, right_of
+
+_RIGHT, _INTENTS, _CONTEXT = "right", "intents", "context"
+
+
+class _Data(BaseModel):
+    pool_id: str
+    candidates: list[str]
+    context: list[dict[str, Any]]
+
+
+class _Result(BaseModel):
+    from_name: str = ""
+    value: dict[str, Any] = {}
+
+
+class _Annotation(BaseModel):
+    completed_by: Any = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    was_cancelled: bool = False
+    result: list[_Result] = []
+
+
+class _Task(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    data: _Data
+    annotations: list[_Annotation]
+
+
+def task(pool: Pool, context_turns: int, suggestion: tuple[int, float, str] | None) -> dict[str, Any]:
+    """Return a task; `suggestion` has the index of the model's best candidate, its probability and the run's name."""
+    turns = [utterance.text for utterance in pool.context]
+    shown = {f"turn{n}": turns[n - 1] if n <= len(turns) else "(no utterance)" for n in range(1, context_turns + 1)}
+    data = {
+        "pool_id": pool.pool_id,
+        _CONTEXT: [{"speaker": utterance.speaker, "text": utterance.text} for utterance in pool.context],
+        "candidates": list(pool.candidates),
+        "choices": [{"value": text} for text in [*numbered(pool), NONE_OF_THESE]],
+        **shown,
+    }
+    if suggestion is None:
+        return {"data": data}
+    best, prob, run = suggestion
+    value = {"choices": [numbered(pool)[best]]}
+    result = [{"from_name": _RIGHT, "to_name": _CONTEXT, "type": "choices", "value": value}]
+    return {"data": data, "predictions": [{"model_version": run, "score": prob, "result": result}]}
+
+
+def labelling_config(context_turns: int, intents: Sequence[str]) -> str:
+    """Return the labelling configuration of a project (XML): the context as a chat, its candidates, and intents."""
+    lines = [
+        "<View>",
+        '  <Header value="Context"/>',
+        f'  <Paragraphs name="{_CONTEXT}" value="${_CONTEXT}" layout="dialogue" nameKey="speaker" textKey="text"/>',
+        '  <Header value="Which of these answers are right?"/>',
+        f'  <Choices name="{_RIGHT}" toName="{_CONTEXT}" choice="multiple" required="true" value="$choices"/>',
+    ]
+    for number in range(1, context_turns + 1 if intents else 1):
+        lines += [
+            f'  <Header value="Intents of utterance {number} (optional)" size="5"/>',
+            f'  <Text name="turn{number}" value="$turn{number}"/>',
+            f'  <Choices name="{_INTENTS}{number}" toName="turn{number}" choice="multiple" showInline="true">',
+            *(f"    <Choice value={quoteattr(intent)}/>" for intent in intents),
+            "  </Choices>",
+        ]
+    return "\n".join([*lines, "</View>", ""])
+
+
+def is_task(record: Mapping[str, Any]) -> bool:
+    """Return whether a record of a JSON file is one of Label Studio's JSON export."""
+    return "annotations" in record and "data" in record
+
+
+def read_task(raw: Raw) -> Iterator[Answer]:
+    """Yield the answers to a task of a JSON export; a DataError says which field is not valid."""
+    found = build(_Task, raw.value, raw)
+    candidates = tuple(found.data.candidates)
+    for one in found.annotations or [_Annotation(was_cancelled=True)]:
+        right = right_of(_choices(one, _RIGHT, raw), candidates, raw, f"annotations.result.{_RIGHT}")
+        annotation = None
+        if right is not None and not one.was_cancelled:
+            number = len(found.data.context)
+            intents = tuple(_choices(one, f"{_INTENTS}{turn}", raw) for turn in range(1, number + 1))
+            when = one.updated_at or one.created_at
+            utc = when and (when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC))
+            kept = intents if any(intents) else ()
+            annotation = Annotation(found.data.pool_id, _annotator(one.completed_by), utc, right, kept)
+        yield Answer(raw, found.data.pool_id, candidates, annotation)
+
+
+def _choices(annotation: _Annotation, name: str, raw: Raw) -> tuple[str, ...]:
+    found = [choice for one in annotation.result if one.from_name == name for choice in one.value.get("choices", [])]
+    if not all(isinstance(choice, str) for choice in found):
+        raise raw.error("found a choice that is not a text", field=f"annotations.result.{name}")
+    return tuple(found)
+
+
+def _annotator(completed_by: Any) -> str:
+    """Return who gave an answer: an e-mail address where the export has it, else the user's number."""
+    if isinstance(completed_by, dict):
+        return str(completed_by.get("email") or completed_by.get("id"))
+    return str(completed_by)
