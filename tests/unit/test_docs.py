@@ -112,13 +112,23 @@ def inline_words(text: str) -> Iterator[list[str]]:
         yield from words_of(" ".join(code.split()))
 
 
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that words name, which may be in a group of commands, and its arguments."""
+    command = COMMANDS[words[0]]
+    if hasattr(command, "commands") and words[1:]:
+        assert words[1] in command.commands, f"icalib {words[0]} {words[1]}"
+        return command.commands[words[1]], words[2:]
+    return command, words[1:]
+
+
 def check_verb_and_flags(words: list[str]) -> None:
     """Placeholders may stand for arguments and values."""
     if words == ["--help"]:
         return
     assert words[0] in COMMANDS, f"icalib {words[0]}"
-    flags = {flag for option in COMMANDS[words[0]].params for flag in [*option.opts, *option.secondary_opts]}
-    for word in words[1:]:
+    command, arguments = command_of(words)
+    flags = {flag for option in command.params for flag in [*option.opts, *option.secondary_opts]}
+    for word in arguments:
         if word.startswith("-"):
             assert word.partition("=")[0] in flags | {"--help"}, f"icalib {shlex.join(words)}"
 
@@ -134,7 +144,8 @@ COMMAND_LINES = [
 def parse(words: list[str]) -> None:
     """Parse a command as the command line does, without running it."""
     check_verb_and_flags(words)
-    COMMANDS[words[0]].make_context(words[0], words[1:])
+    command, arguments = command_of(words)
+    command.make_context(words[0], arguments)
 
 
 @pytest.mark.parametrize("words", COMMAND_LINES)

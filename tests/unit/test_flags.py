@@ -31,10 +31,18 @@ OF_OTHERS = {
 
 @cache
 def flags() -> dict[str, set[str]]:
-    """The options of each verb."""
+    """The options of each verb, or of all verbs of a group."""
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     return {
-        verb: {"--help", *(name for option in command.params for name in option.opts + option.secondary_opts)}
+        verb: {
+            "--help",
+            *(
+                name
+                for one in [command, *getattr(command, "commands", {}).values()]
+                for option in one.params
+                for name in option.opts + option.secondary_opts
+            ),
+        }
         for verb, command in commands.items()
     }
 

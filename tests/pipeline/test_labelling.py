@@ -1,0 +1,123 @@
+"""The loop of labelling: a run chooses pools, annotators label them, and the next run learns from the labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from helpers.annotators import exported
+from helpers.pool_folders import read_pools
+from helpers.runs import small_settings
+
+from icalib import label_next
+from icalib.core.errors import SettingError
+from icalib.data.pools import read_column, read_pool_set
+from icalib.labelling.choose import Unlabelled, training_predictions
+from icalib.pipeline.finished import FinishedRun
+from icalib.pipeline.run import RunContext, run
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def bert(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
+    settings = small_settings("bert", tiny_pools, tiny_bert, post_training=None)
+    return FinishedRun.open(run(settings, around).path)
+
+
+def rows_of(folder: Path, ids: tuple[str, ...] | list[str]) -> list[int]:
+    names = [pool.pool_id for pool in read_pools(folder, "train")]
+    return [names.index(one) for one in ids]
+
+
+@pytest.mark.parametrize("by", ["random", "uncertain", "diverse", "mixed"])
+def test_each_way_chooses_unlabelled_pools_of_different_dialogues(
+    by: str, bert: FinishedRun, around: RunContext, tmp_path: Path
+) -> None:
+    data = bert.config.data
+    found = [
+        label_next(bert.folder.path, tmp_path / f"{name}.csv", by=by, number=6, runs=around.runs, executor="local")  # type: ignore[arg-type]
+        for name in ("one", "two")
+    ]
+    assert found[0].pool_ids == found[1].pool_ids
+    rows = rows_of(data, found[0].pool_ids)
+    order = read_column(data, "train", "label_order")
+    assert set(rows) <= set(bert.config.selection.rows("train", "unlabelled", order).tolist())
+    assert len(set(rows)) == found[0].num_dialogues == 6
+
+
+def test_uncertain_pools_have_the_smallest_margins(bert: FinishedRun, around: RunContext, tmp_path: Path) -> None:
+    batch = label_next(
+        bert.folder.path, tmp_path / "b.csv", by="uncertain", number=1, runs=around.runs, executor="local"
+    )
+    assert "margin" in batch.how
+    table = training_predictions(bert, bert.config.data, around)
+    margins: dict[str, float] = {}
+    for name in set(table["pool_id"].to_pylist()):
+        probs = np.sort([row["prob"] for row in table.to_pylist() if row["pool_id"] == name])
+        margins[name] = probs[-1] - probs[-2]
+    order = read_column(bert.config.data, "train", "label_order")
+    unlabelled = set(bert.config.selection.rows("train", "unlabelled", order).tolist())
+    names = [pool.pool_id for pool in read_pools(bert.config.data, "train")]
+    assert margins[batch.pool_ids[0]] == min(margins[name] for row, name in enumerate(names) if row in unlabelled)
+
+
+def test_labels_of_annotators_reach_the_next_run(
+    bert: FinishedRun, around: RunContext, tiny_bert: Path, tmp_path: Path, icalib: Command
+) -> None:
+    data, out, where = bert.config.data, tmp_path / "batch.json", ("--runs", around.runs, "--executor", "local")
+    code, _, err = icalib("label", "next", bert.folder.path, "--number", 6, "--suggest", "--out", out, *where)
+    assert code == 0, err
+    assert "batch.json: 6 of " in err
+    assert "half the most uncertain by the margin" in err
+    tasks = json.loads(out.read_text())
+    config = ElementTree.parse(tmp_path / "batch.xml").getroot()
+    names = {one.attrib["value"] for one in config.findall("./Choices[@name='intents1']/Choice")}
+    assert names == set(read_pool_set(data).intents)
+    used = {
+        one.attrib["value"].removeprefix("$") for one in config.iter() if one.attrib.get("value", "").startswith("$")
+    }
+    assert all(used <= task["data"].keys() for task in tasks)
+    (prediction,) = tasks[0]["predictions"]
+    assert prediction["result"][0]["value"]["choices"][0] in [one["value"] for one in tasks[0]["data"]["choices"]]
+    export = exported(out, tmp_path / "export.json", {"ann": lambda pool_id: [3]})
+    code, _, err = icalib("label", "import", export, "--data", data, "--out", tmp_path / "labelled")
+    assert code == 0, err
+    assert "6 pools annotated" in err
+    assert f"next: icalib run METHOD --data {tmp_path / 'labelled'}" in err
+    pool_set = read_pool_set(tmp_path / "labelled")
+    assert pool_set.default_labelled_fraction is not None
+    again = small_settings("bert", tmp_path / "labelled", tiny_bert, post_training=None)
+    again = again.model_copy(update={"labelled": pool_set.default_labelled_fraction})
+    order = read_column(tmp_path / "labelled", "train", "label_order")
+    labelled = again.selection.rows("train", "labelled", order).tolist()
+    rows = rows_of(tmp_path / "labelled", [task["data"]["pool_id"] for task in tasks])
+    assert set(rows) <= set(labelled)
+    assert {read_column(tmp_path / "labelled", "train", "label")[row] for row in rows} == {3}
+    finished = FinishedRun.open(run(again, around).path)
+    with pytest.raises(SettingError, match="has other pools than"):
+        Unlabelled.of(data, finished)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give either a run or a pool folder"),
+        (["RUN", "--data", "POOLS"], "give either a run or a pool folder"),
+        (["--data", "POOLS", "--by", "uncertain"], "name a run, or choose --by random"),
+        (["--data", "POOLS", "--suggest"], "name a run, or choose --by random"),
+        (["RUN", "--suggest", "--out", "batch.csv"], "write a .json file"),
+        (["--data", "POOLS", "--out", "batch.txt"], "Name a .json file"),
+        (["--data", "nowhere"], "not a pool folder"),
+        (["nowhere"], "is not a run folder"),
+    ],
+)
+def test_wrong_arguments_of_label_next(icalib: Command, tiny_pools: Path, arguments: list[str], said: str) -> None:
+    code, _, err = icalib("label", "next", *(str(tiny_pools) if one == "POOLS" else one for one in arguments))
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from icalib.core.errors import SettingError
+from icalib.data.pools import read_column, read_pool_set
+from icalib.labelling.choose import Unlabelled, choose, k_center, labelled_rows, of_different_dialogs, uncertainty
+
+
+def line(*positions: float) -> np.ndarray:
+    return np.array([[position, 0.0] for position in positions], np.float32)
+
+
+def test_k_center_takes_the_farthest_from_all_before() -> None:
+    points = line(0, 1, 2, 9, 10)
+    found = k_center(points, 3, line(0), np.arange(5))
+    assert found.tolist() == [4, 2, 1]  # 10 from 0; then 2 from 0; then 1 and 9, both at 1, the first of them
+
+
+def test_k_center_never_worse_than_twice_the_best_radius() -> None:
+    """The greedy algorithm's guarantee, against all choices of three (Gonzalez 1985)."""
+    from itertools import combinations
+
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(12, 2)).astype(np.float32)
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    found = k_center(points, 3, points[:1], np.arange(12))
+    best = min(distances[:, [0, *more]].min(1).max() for more in combinations(range(12), 3))
+    assert distances[:, [0, *found]].min(1).max() <= 2 * best + 1e-6
+
+
+def test_k_center_takes_one_of_a_dialogue_while_there_are_others() -> None:
+    found = k_center(line(0, 8, 9, 10), 3, line(0), np.array([0, 1, 1, 1]), taken=np.array([0]))
+    assert found.tolist() == [3, 1, 2]
+    assert k_center(line(0, 8, 9, 10), 2, line(0), np.array([0, 1, 1, 1])).tolist() == [3, 0]
+
+
+def test_a_batch_has_different_dialogues_first() -> None:
+    order, dialogs = np.array([4, 3, 2, 1, 0]), np.array([7, 7, 8, 9, 9])
+    assert of_different_dialogs(order, dialogs, 4).tolist() == [4, 2, 1, 3]
+
+
+def predictions(information: list[float]) -> pa.Table:
+    columns = {"pool_id": ["b", "b", "b", "a", "a"], "candidate": [0, 1, 2, 0, 1], "prob": [0.5, 0.4, 0.1, 0.2, 0.9]}
+    return pa.table({**columns, "logit": [0.0, -0.5, -2.0, -1.0, 2.0], "mutual_information": information})
+
+
+def test_uncertainty_is_the_best_candidates_mutual_information_or_the_margin() -> None:
+    values, measure = uncertainty(predictions([0.3, 0.9, 0.9, 0.9, 0.1]), ["a", "b"])
+    assert values.tolist() == [0.1, 0.3]
+    assert "mutual information" in measure
+    values, measure = uncertainty(predictions([0.0] * 5), ["b", "a"])
+    assert values == pytest.approx([-0.1, -0.7])
+    assert "margin" in measure
+
+
+def test_random_batches_depend_on_the_seed_alone(tiny_pools: Path) -> None:
+    unlabelled = Unlabelled.of(tiny_pools, None)
+    pool_set = read_pool_set(tiny_pools)
+    labelled = labelled_rows(pool_set, read_column(tiny_pools, "train", "label_order"))
+    assert len(labelled) + len(unlabelled.rows) == pool_set.num_pools["train"]
+    assert len(labelled) == np.ceil(0.25 * pool_set.num_pools["train"])
+    first, again, other = (choose(unlabelled, "random", 5, seed, None, None).indices for seed in (1, 1, 2))
+    assert first.tolist() == again.tolist() != other.tolist()
+    assert len({pool.dialog_id for pool in unlabelled.pools(first)}) == 5
+
+
+@pytest.mark.parametrize(("order", "expected"), [([1, 0, -1], [1, 0]), ([1, 0, 2], [])])
+def test_without_a_fraction_known_labels_count_only_where_others_are_unknown(
+    tiny_pools: Path, order: list[int], expected: list[int]
+) -> None:
+    pool_set = read_pool_set(tiny_pools).model_copy(update={"default_labelled_fraction": None})
+    assert labelled_rows(pool_set, np.array(order)).tolist() == expected
+
+
+def test_pools_without_any_left_to_label_are_refused(tiny_pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icalib.labelling.choose.labelled_rows", lambda pool_set, order: np.arange(len(order)))
+    with pytest.raises(SettingError, match="no unlabelled training pools left"):
+        Unlabelled.of(tiny_pools, None)

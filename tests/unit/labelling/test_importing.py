@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers.annotators import exported, filled_table
+from helpers.pool_folders import pools_digest, read_pools
+
+from icalib import label_import, label_next
+from icalib.core.errors import DataError, SettingError
+from icalib.data.pools import read_column, read_pool_set
+from icalib.data.schema import NONE_RIGHT, SPLITS, UNKNOWN_LABEL, Pool
+from icalib.labelling.annotations import read_annotations
+from icalib.labelling.choose import labelled_rows
+
+
+def by_id(folder: Path) -> dict[str, Pool]:
+    return {pool.pool_id: pool for pool in read_pools(folder, "train")}
+
+
+def labelled_ids(folder: Path) -> list[str]:
+    ids = [pool.pool_id for pool in read_pools(folder, "train")]
+    rows = labelled_rows(read_pool_set(folder), read_column(folder, "train", "label_order"))
+    return [ids[row] for row in rows]
+
+
+@pytest.fixture
+def batch(tiny_pools: Path, tmp_path: Path) -> Path:
+    return label_next(data=tiny_pools, out=tmp_path / "batch.csv", number=6).path
+
+
+@pytest.fixture
+def tasks(tiny_pools: Path, tmp_path: Path) -> Path:
+    return label_next(data=tiny_pools, out=tmp_path / "batch.json", number=6).path
+
+
+def batch_ids(tasks: Path) -> list[str]:
+    return [task["data"]["pool_id"] for task in json.loads(tasks.read_text())]
+
+
+def test_a_table_comes_back_as_labels_that_come_first_after_earlier_ones(
+    tiny_pools: Path, batch: Path, tasks: Path, tmp_path: Path
+) -> None:
+    ids = batch_ids(tasks)
+    right = {ids[0]: [2], ids[1]: [0, 3], ids[2]: []}
+    filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: right.get(pool_id, [1]), zeros=True)
+    found = label_import(filled, tiny_pools, tmp_path / "new")
+    before, after, pool_set = by_id(tiny_pools), by_id(tmp_path / "new"), read_pool_set(tmp_path / "new")
+    assert (after[ids[0]].label, after[ids[0]].also_right) == (2, ())
+    assert (after[ids[1]].label, after[ids[1]].also_right) == (0, (3,))
+    assert after[ids[2]].label == NONE_RIGHT
+    assert labelled_ids(tmp_path / "new") == [*labelled_ids(tiny_pools), *ids]
+    assert (found.num_annotated, found.num_labelled, found.conflicts, found.unfinished) == (
+        6,
+        len(before) // 4 + 7,
+        (),
+        (),
+    )
+    others = set(before) - set(ids)
+    same = {"label", "also_right", "context", "candidates"}
+    assert [after[one].model_dump(include=same) for one in others] == [
+        before[one].model_dump(include=same) for one in others
+    ]
+    assert sorted(pool.label_order for pool in after.values()) == list(range(len(before)))
+    assert pool_set.digest == pools_digest(tmp_path / "new") != read_pool_set(tiny_pools).digest
+    assert pool_set.num_unanswerable == {"train": 1}
+    assert pool_set.num_several_right == {"train": 1}
+    assert pool_set.mean_right == {"train": len(before) / (len(before) - 1)}
+    assert read_pools(tmp_path / "new", "validation", "test") == read_pools(tiny_pools, "validation", "test")
+
+
+def test_label_studios_export_keeps_who_when_and_intents(tiny_pools: Path, tasks: Path, tmp_path: Path) -> None:
+    before, ids = by_id(tiny_pools), batch_ids(tasks)
+    gold: dict[str, Any] = {pool_id: before[pool_id].right for pool_id in ids}
+    export = exported(tasks, tmp_path / "export.json", {"ann@example.org": gold.__getitem__}, {1: ["new intent"]})
+    label_import(export, tiny_pools, tmp_path / "new")
+    (first, *_) = annotations = read_annotations(tmp_path / "new")
+    assert [one.pool_id for one in annotations] == ids
+    assert (first.annotator, first.when) == ("ann@example.org", datetime(2026, 1, 1, 10, 0, 0, 250000, UTC))
+    assert first.right == gold[ids[0]]
+    after = by_id(tmp_path / "new")
+    assert after[ids[0]].label == before[ids[0]].label
+    assert after[ids[0]].context[0].intents == ("new intent",)
+    assert after[ids[0]].context[1:] == before[ids[0]].context[1:]  # not annotated, so they keep theirs
+    assert "new intent" in read_pool_set(tmp_path / "new").intents
+
+
+def test_a_suggestion_is_no_annotation_and_skipped_tasks_are_unfinished(
+    tiny_pools: Path, tasks: Path, tmp_path: Path
+) -> None:
+    export = exported(tasks, tmp_path / "export.json", {"ann": lambda pool_id: [0]})
+    records = json.loads(export.read_text())
+    records[0] |= {"annotations": [], "predictions": [{"result": records[0]["annotations"][0]["result"]}]}
+    records[1]["annotations"][0]["was_cancelled"] = True
+    records[2]["annotations"][0]["result"] = []
+    export.write_text(json.dumps(records))
+    found = label_import(export, tiny_pools, tmp_path / "new")
+    assert found.unfinished == tuple(batch_ids(tasks)[:3])
+    assert found.num_annotated == 3
+
+
+def test_annotators_who_disagree_give_no_label_and_a_kappa(tiny_pools: Path, tasks: Path, tmp_path: Path) -> None:
+    ids, before = batch_ids(tasks), by_id(tiny_pools)
+    answers = {"a": lambda pool_id: [0], "b": lambda pool_id: [1 if pool_id == ids[0] else 0]}
+    found = label_import(exported(tasks, tmp_path / "export.json", answers), tiny_pools, tmp_path / "new")
+    assert found.conflicts == (ids[0],)
+    assert found.agreement is not None
+    assert (found.agreement.measure, found.agreement.num_pools) == ("Cohen's κ", 6)
+    assert found.agreement.value == pytest.approx((1 - 2 / 24 - 0.625) / 0.375)  # 6 of 24 candidates are right for each
+    assert by_id(tmp_path / "new")[ids[0]].label == before[ids[0]].label  # gold of the corpus, unlabelled as before
+    assert ids[0] not in labelled_ids(tmp_path / "new")
+    assert len(read_annotations(tmp_path / "new")) == 12
+
+
+def test_later_files_add_to_earlier_annotations(tiny_pools: Path, batch: Path, tasks: Path, tmp_path: Path) -> None:
+    ids = batch_ids(tasks)
+    one, two, three = tmp_path / "one", tmp_path / "two", tmp_path / "three"
+    label_import(filled_table(batch, tmp_path / "a.csv", lambda pool_id: [0], "a"), tiny_pools, one)
+    later = filled_table(batch, tmp_path / "b.csv", lambda pool_id: [0 if pool_id != ids[0] else 1], "b")
+    found = label_import(later, one, two)
+    assert found.conflicts == (ids[0],)
+    assert by_id(two)[ids[0]].label == UNKNOWN_LABEL  # only the annotators had labelled it
+    assert by_id(two)[ids[0]].label_order == -1
+    assert labelled_ids(two) == [*labelled_ids(tiny_pools), *ids[1:]]
+    corrected = filled_table(batch, tmp_path / "a2.csv", lambda pool_id: [1 if pool_id == ids[0] else 0], "a")
+    assert label_import(corrected, two, three).conflicts == ()  # the same annotator's later answer counts
+    assert by_id(three)[ids[0]].label == 1
+    assert label_next(data=three, out=tmp_path / "next.csv", number=100).pool_ids
+    assert not set(label_next(data=three, out=tmp_path / "n.csv", number=100).pool_ids) & set(ids)
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+@pytest.mark.parametrize("is_lines", [True, False])
+def test_argillas_records(tiny_pools: Path, tasks: Path, tmp_path: Path, is_flat: bool, is_lines: bool) -> None:
+    records: list[dict[str, Any]] = []
+    for number, task in enumerate(json.loads(tasks.read_text())):
+        texts = "\n".join(choice["value"] for choice in task["data"]["choices"][:-1])
+        values = [["2"], ["none of these"], ["1", "3"], [task["data"]["choices"][0]["value"]], ["4"]]
+        value = values[number] if number < 5 else None
+        record: dict[str, Any] = {"id": task["data"]["pool_id"], "metadata": {}, "_server_id": "x"}
+        if is_flat:
+            status = ["submitted"] * 4 + ["draft", None]
+            given = {"right.responses.users": ["u"], "right.responses.status": [status[number]]}
+            record |= {"candidates": texts, "right.responses": value and [value], **(given if value else {})}
+        else:
+            responses = {"right": [{"value": value, "user_id": "u"}]} if value else {}
+            record |= {"fields": {"candidates": texts, "context": "…"}, "responses": responses}
+        records.append(record)
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "argilla.json").write_text(lines if is_lines else json.dumps(records))
+    found = label_import(tmp_path / "argilla.json", tiny_pools, tmp_path / "new")
+    after = by_id(tmp_path / "new")
+    assert [after[one].right for one in batch_ids(tasks)[:4]] == [(1,), (), (0, 2), (0,)]
+    assert len(found.unfinished) == (2 if is_flat else 1)  # nested records don't say what was submitted
+
+
+def test_spreadsheets_may_change_separators_and_white_space(tiny_pools: Path, batch: Path, tmp_path: Path) -> None:
+    filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [1])
+    rows = list(csv.reader(filled.open(newline="")))
+    with (tmp_path / "excel.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([[cell.replace(" ", "  ") for cell in row] for row in rows])
+    assert label_import(tmp_path / "excel.csv", tiny_pools, tmp_path / "new").num_annotated == 6
+
+
+def other_pool(record: dict[str, Any]) -> None:
+    record["data"]["pool_id"] = "elsewhere#1"
+
+
+def other_text(record: dict[str, Any]) -> None:
+    record["data"]["candidates"][1] = "something else"  # not the one that was chosen
+
+
+def other_order(record: dict[str, Any]) -> None:
+    record["data"]["candidates"].reverse()
+
+
+def unknown_choice(record: dict[str, Any]) -> None:
+    record["annotations"][0]["result"][0]["value"]["choices"] = ["9. what"]
+
+
+def both(record: dict[str, Any]) -> None:
+    record["annotations"][0]["result"][0]["value"]["choices"].append("none of these")
+
+
+def no_id(record: dict[str, Any]) -> None:
+    del record["data"]["pool_id"]
+
+
+def simple_export(record: dict[str, Any]) -> None:
+    record["right"] = record.pop("annotations")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (other_pool, "has no training pool 'elsewhere#1'"),
+        (other_text, "are not those of"),
+        (other_order, "are not those of|found the choice"),
+        (unknown_choice, "found the choice '9. what'"),
+        (both, "'none of these' together with a candidate"),
+        (no_id, "data.pool_id.*it is missing"),
+        (simple_export, "unknown format.*not JSON-MIN"),
+    ],
+)
+def test_what_does_not_fit_the_pools_is_refused_by_record(
+    tiny_pools: Path, tasks: Path, tmp_path: Path, damage: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    export = exported(tasks, tmp_path / "export.json", {"a": lambda pool_id: [0]})
+    records = json.loads(export.read_text())
+    damage(records[2])
+    export.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]")
+    with pytest.raises(DataError, match=said) as refused:
+        label_import(export, tiny_pools, tmp_path / "new")
+    assert f"{export}, line 4" in str(refused.value)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "said"),
+    [
+        (3, 4, "maybe", "field `right`: found 'maybe', expected 1, 0 or nothing"),
+        (3, 2, "third", "field `candidate`: found 'third'"),
+        (3, 2, "1", "is in two rows"),
+        (3, 2, "9", "lacks others"),
+        (3, 3, "another text", "are not those of"),
+        (0, 4, "wrong?", "has no column right"),
+    ],
+)
+def test_a_table_is_refused_by_line(
+    tiny_pools: Path, batch: Path, tmp_path: Path, row: int, column: int, value: str, said: str
+) -> None:
+    filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [0])
+    rows = list(csv.reader(filled.open(newline="")))
+    rows[row][column] = value
+    with filled.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    with pytest.raises(DataError, match=said) as refused:
+        label_import(filled, tiny_pools, tmp_path / "new")
+    assert str(filled) in str(refused.value)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[", "[]", "{}", '{"id": 1}', "[1, 2]", "\xff\xfe", "[" * 3000])
+def test_files_that_are_no_export_are_refused(tiny_pools: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "export.json").write_bytes(content.encode("latin1"))
+    with pytest.raises(DataError, match="export"):
+        label_import(tmp_path / "export.json", tiny_pools, tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["export.json"]
+
+
+def test_a_batch_that_nobody_filled_in_and_folders_that_exist_are_refused(
+    tiny_pools: Path, batch: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="no pool has a finished answer"):
+        label_import(batch, tiny_pools, tmp_path / "new")
+    with pytest.raises(SettingError, match="exists and is not an empty folder"):
+        label_import(batch, tiny_pools, tiny_pools)
+    with pytest.raises(SettingError, match="exists already and may have labels"):
+        label_next(data=tiny_pools, out=batch)
+
+
+def test_the_files_of_a_labelled_folder_are_checked(tiny_pools: Path, batch: Path, tmp_path: Path) -> None:
+    filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [0])
+    label_import(filled, tiny_pools, tmp_path / "new")
+    pq.write_table(
+        pq.read_table(tmp_path / "new" / "annotations.parquet").slice(1), tmp_path / "new" / "annotations.parquet"
+    )
+    (tmp_path / "new2").mkdir()
+    for path in (tmp_path / "new").iterdir():
+        path.rename(tmp_path / "new2" / path.name)
+    with pytest.raises(DataError, match=r"annotations\.parquet"):
+        read_pool_set(tmp_path / "new2")
+    assert set(SPLITS) == {path.stem for path in (tmp_path / "new2").glob("t*.parquet")} | {"validation"}
+
+
+def test_labels_survive_numbers_that_the_fraction_rounds(tiny_pools: Path, batch: Path, tmp_path: Path) -> None:
+    filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [0])
+    found = label_import(filled, tiny_pools, tmp_path / "new")
+    fraction = read_pool_set(tmp_path / "new").default_labelled_fraction
+    assert fraction == found.num_labelled / found.num_training
+    assert np.ceil(round(fraction * found.num_training, 6)) == found.num_labelled
