@@ -9,7 +9,7 @@ import typer
 
 from icalib.cli.app import app, subverb
 from icalib.cli.options import PlaceOptions, place_argument, place_option
-from icalib.cli.output import say, starting
+from icalib.cli.output import near, say, starting
 from icalib.core.storage import location
 
 group = typer.Typer(
@@ -56,7 +56,7 @@ def label_next(
     say(
         f"{location(batch.path)}: {len(batch.pool_ids)} of {batch.num_unlabelled} unlabelled pools, of "
         f"{batch.num_dialogues} dialogues, {batch.how}. Label them{configured}, then: icalib label import FILE --data "
-        f"{location(batch.data)} --out NEW_POOLS"
+        f"{_typed(batch.data)} --out NEW_POOLS"
     )
 
 
@@ -87,5 +87,10 @@ def label_import(
         say(f"annotators disagree, no label: {', '.join(found.conflicts[:10])}{' …' * (len(found.conflicts) > 10)}")
     if found.agreement:
         pools = f"{found.agreement.num_pools} pools that several annotated"
-        say(f"agreement: {found.agreement.measure} {found.agreement.value:.2f} on {pools}")
-    say(f"next: icalib run METHOD --data {location(found.path)}")
+        say(f"agreement on what is right: {found.agreement.measure} {found.agreement.value:.2f}, {pools}")
+    say(f"next: icalib run METHOD --data {_typed(found.path)}")
+
+
+def _typed(path: Path) -> str:
+    """Return a path or URI as one would type it here."""
+    return location(near(path))

@@ -178,14 +178,14 @@ def uncertainty(predictions: pa.Table, pool_ids: Sequence[str]) -> tuple[npt.NDA
     two best probabilities.
     """
     ids = np.array(predictions["pool_id"].to_pylist())
-    prob, information = (predictions[name].to_numpy() for name in ("prob", "mutual_information"))
+    prob, information = (np.nan_to_num(predictions[name].to_numpy()) for name in ("prob", "mutual_information"))
     order = np.lexsort((-predictions["logit"].to_numpy(), ids))
     names, starts = np.unique(ids[order], return_index=True)
     best, second = order[starts], order[starts + 1]
-    if np.nanmax(information) > 0:
-        values, measure = information[best], "mutual information of the best candidate"
+    if information.max() > 0:
+        values, measure = information[best], "the mutual information of the best candidate"
     else:
-        values, measure = prob[second] - prob[best], "margin between the two best candidates"
+        values, measure = prob[second] - prob[best], "the margin between the two best probabilities"
     return values[np.searchsorted(names, np.array(pool_ids))], measure
 
 

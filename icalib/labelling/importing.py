@@ -53,6 +53,7 @@ _EXPECTED = (
     "Expected Label Studio's export as JSON (not JSON-MIN), Argilla's records as JSON or JSONL, or a .csv table of "
     "`icalib label next`."
 )
+_CURE = "Label a batch of `icalib label next`, its data unchanged, and export it again"
 
 
 @dataclass(frozen=True)
@@ -97,17 +98,24 @@ def read_answers(path: Path) -> list[Answer]:
 
 
 def _json_answers(path: Path) -> Iterator[Answer]:
-    cure = "Export the annotations again"
-    is_list = first_line(path).lstrip().startswith("[")
-    for raw in json_items(path) if is_list else read_lines(path, cure):
-        refuse_bad_bytes(raw)
-        record = Raw(path, raw.line, raw.text, raw.value if is_list else parse_json(raw), cure=cure)
+    for record in _records(path):
         if isinstance(record.value, dict) and label_studio.is_task(record.value):
             yield from label_studio.read_task(record)
         elif isinstance(record.value, dict) and argilla.is_record(record.value):
             yield from argilla.read_record(record)
         else:
             raise record.error("found a record of an unknown format", _EXPECTED)
+
+
+def _records(path: Path) -> Iterator[Raw]:
+    """Yield the parsed records of a JSON array or of JSON lines."""
+    is_list = first_line(path).lstrip().startswith("[")
+    try:
+        for raw in json_items(path) if is_list else read_lines(path, _CURE):
+            refuse_bad_bytes(raw)
+            yield Raw(path, raw.line, raw.text, raw.value if is_list else parse_json(raw), cure=_CURE)
+    except DataError as error:
+        raise DataError(error.found, f"{_CURE}.", path=path, line=error.line) from error
 
 
 def import_labels(file: Path, data: Path, out: Path) -> Imported:

@@ -61,12 +61,10 @@ def _rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
     refuse_bad_bytes(Raw(path, 0, text, cure="In a spreadsheet: save as CSV UTF-8"))
     header = text.partition("\n")[0]
     reader = csv.DictReader(StringIO(text), delimiter=max(",;\t", key=header.count), restval="")
-    missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
-    if missing:
-        raise broken(
-            path, f"the table has no column {', '.join(missing)}", "Expected a table that `icalib label next` wrote."
-        )
     try:
+        if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
+            expected = "Expected a table that `icalib label next` wrote."
+            raise broken(path, f"the table has no column {', '.join(missing)}", expected)
         for row in reader:
             yield Raw(path, reader.line_num, "", cure=_CURE), row
     except csv.Error as error:
