@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icalib.core.errors import DataError
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import Pool
 from icalib.data.sources.records import Raw
@@ -123,8 +122,3 @@ def latest(annotations: Sequence[Annotation]) -> Iterator[Annotation]:
             continue
         kept[key] = annotation
     yield from kept.values()
-
-
-def broken(path: Path, found: str, expected: str) -> DataError:
-    """Return the error of a file that isn't what it should be as a whole."""
-    return DataError(found, expected, path=path)

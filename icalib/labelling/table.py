@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
+from icalib.core.errors import DataError
 from icalib.data.schema import Pool
 from icalib.data.sources.records import Raw, refuse_bad_bytes
-from icalib.labelling.annotations import Annotation, Answer, broken
+from icalib.labelling.annotations import Annotation, Answer
 
 _COLUMNS = ("pool_id", "context", "candidate", "text", "right", "annotator")
 _RIGHT = {"1": True, "x": True, "yes": True, "true": True, "0": False, "no": False, "false": False, "": None}
@@ -64,11 +65,11 @@ def _rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
     try:
         if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
             expected = "Expected a table that `icalib label next` wrote."
-            raise broken(path, f"the table has no column {', '.join(missing)}", expected)
+            raise DataError(f"the table has no column {', '.join(missing)}", expected, path=path)
         for row in reader:
             yield Raw(path, reader.line_num, "", cure=_CURE), row
     except csv.Error as error:
-        raise broken(path, f"line {reader.line_num} can't be read ({error})", f"{_CURE}.") from error
+        raise DataError(f"can't be read ({error})", f"{_CURE}.", path=path, line=reader.line_num) from error
 
 
 def _number(raw: Raw, text: str) -> int:

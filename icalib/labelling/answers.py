@@ -1,0 +1,51 @@
+"""Reading annotators' files, whose format is detected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from icalib.core.errors import DataError
+from icalib.core.files import is_file
+from icalib.data.sources.files import first_line, json_items, read_lines
+from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
+from icalib.labelling import argilla, label_studio
+from icalib.labelling.annotations import Answer
+from icalib.labelling.table import read_table
+
+_EXPECTED = (
+    "Expected Label Studio's export as JSON (not JSON-MIN), Argilla's records as JSON or JSONL, or a .csv table of "
+    "`icalib label next`."
+)
+_CURE = "Label a batch of `icalib label next`, its data unchanged, and export it again"
+
+
+def read_answers(path: Path) -> list[Answer]:
+    """Return the answers of a file; a DataError names the line of a record that is not valid."""
+    if not is_file(path):
+        raise DataError("no such file", "Check the path.", path=path)
+    answers = list(read_table(path) if path.suffix.lower() == ".csv" else _json_answers(path))
+    if not answers:
+        raise DataError("the file has no answers", _EXPECTED, path=path)
+    return answers
+
+
+def _json_answers(path: Path) -> Iterator[Answer]:
+    for record in _records(path):
+        if isinstance(record.value, dict) and label_studio.is_task(record.value):
+            yield from label_studio.read_task(record)
+        elif isinstance(record.value, dict) and argilla.is_record(record.value):
+            yield from argilla.read_record(record)
+        else:
+            raise record.error("found a record of an unknown format", _EXPECTED)
+
+
+def _records(path: Path) -> Iterator[Raw]:
+    """Yield the parsed records of a JSON array or of JSON lines."""
+    is_list = first_line(path).lstrip().startswith("[")
+    try:
+        for raw in json_items(path) if is_list else read_lines(path, _CURE):
+            refuse_bad_bytes(raw)
+            yield Raw(path, raw.line, raw.text, raw.value if is_list else parse_json(raw), cure=_CURE)
+    except DataError as error:
+        raise DataError(error.found, f"{_CURE}.", path=path, line=error.line) from error
