@@ -121,3 +121,14 @@ def test_wrong_arguments_of_label_next(icalib: Command, tiny_pools: Path, argume
     assert code == 2
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("method", "measure"), [("mc-dropout", "mutual information"), ("bm25", "margin")])
+def test_the_measure_of_uncertainty_is_what_the_method_has(
+    method: str, measure: str, around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    """BM25 has no model at all: diverse pools are then those of its encoder."""
+    finished = run(small_settings(method, tiny_pools, tiny_bert, post_training=None), around)
+    batch = label_next(finished.path, tmp_path / "b.csv", number=4, runs=around.runs, executor="local")
+    assert measure in batch.how
+    assert batch.num_dialogues == 4
