@@ -106,7 +106,7 @@ def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:
     store = TokenStore(work / "train.arrow")
     pools = list(store.pools(range(len(store))))
     layout = Ranker(_ranker(work), pretrained=False).layout
-    lengths = [n for pool in pools for n in layout.input_lengths(pool.context, None, pool.candidates)]
+    lengths = [len(ids) for pool in pools for ids, _ in layout.inputs(pool.context, None, pool.candidates)]
     mean = sum(lengths) / len(lengths)
     # Products of a layer's weights with each token, and of its queries and keys, weights and values.
     per_pair = sum(size.layers * (24 * n * size.width**2 + 4 * n * n * size.width) for n in lengths) / len(lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ def ordered_batches(lengths: Sequence[int] | npt.NDArray[np.int64], batch_size: 
 
 
 def shuffled_batches(
-    lengths: Sequence[int] | npt.NDArray[np.int64],
+    lengths: Sequence[int] | npt.NDArray[np.integer[Any]],
     batch_size: int,
     max_tokens: int,
     rng: np.random.Generator,
@@ -47,7 +48,7 @@ def shuffled_batches(
     return [batches[index] for index in rng.permutation(len(batches))]
 
 
-def _merged(keys: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _merged(keys: npt.NDArray[np.integer[Any]], classes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return indices, each class by rising key, with the classes merged evenly from start to end."""
     progress = np.zeros(len(keys))
     for label in np.unique(classes):
@@ -56,7 +57,7 @@ def _merged(keys: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) -> npt.
     return np.argsort(progress, kind="stable")
 
 
-def _cuts(lengths: npt.NDArray[np.int64], batch_size: int, max_tokens: int) -> list[tuple[int, int]]:
+def _cuts(lengths: npt.NDArray[np.integer[Any]], batch_size: int, max_tokens: int) -> list[tuple[int, int]]:
     cuts: list[tuple[int, int]] = []
     start, longest = 0, 0
     for index, length in enumerate(lengths.tolist()):

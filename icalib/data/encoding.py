@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from icalib.core.component import Settings
@@ -39,6 +40,8 @@ from icalib.data.splits import text_key
 
 Ids = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+N = TypeVar("N", int, Numbers)
 Intents = Sequence[Sequence[int]]
 """Intent numbers (indices into the label list) of each utterance of a context."""
 
@@ -165,6 +168,13 @@ class TokenStore:
         """Return the `text_key`s of all pools' contexts or candidates: of whole texts, while ids are cut."""
         return Lists.of(self._table[name])
 
+    def lengths(self, name: Literal["context", "candidates"]) -> Lists:
+        """Return the number of ids of every utterance or candidate of each pool, without reading the ids."""
+        column = self._table[name]
+        inner = pc.call_function("list_flatten", [column])
+        sizes, values = (pc.call_function("list_value_length", [one]).to_numpy() for one in (column, inner))
+        return Lists(values, np.append(0, np.cumsum(sizes, dtype=np.int64)))
+
     def utterances(self, row: int, start: int, stop: int) -> list[Ids]:
         """Return the token ids of some utterances of a pool's context."""
         return id_lists(self._table["context"].slice(row, 1))[start:stop]
@@ -183,9 +193,26 @@ class Lists(NamedTuple):
         offsets = lists.offsets.to_numpy().astype(np.int64)
         return cls(lists.flatten().to_numpy(), offsets - offsets[0])
 
+    @classmethod
+    def joined(cls, lists: Sequence[npt.NDArray[Any]]) -> Lists:
+        """Return some lists of numbers, at least as wide as int64."""
+        return cls(np.concatenate([np.zeros(0, np.int64), *lists]), np.cumsum([0, *map(len, lists)]))
+
+    def at(self, number: int) -> npt.NDArray[Any]:
+        """Return one list."""
+        return self.values[self.offsets[number] : self.offsets[number + 1]]
+
     def rows(self) -> npt.NDArray[np.int64]:
         """Return the list that each value is in."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Return each value's place in its list."""
+        return np.arange(len(self.values)) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+
+    def sums(self) -> npt.NDArray[np.int64]:
+        """Return the sum of the values before each one, of all lists together, and the whole sum at the end."""
+        return np.append(0, np.cumsum(self.values))
 
 
 def id_lists(column: pa.ChunkedArray) -> list[Ids]:
@@ -245,18 +272,26 @@ class Layout:
                 parts.append(np.asarray(intents[number], np.int32) + self.first_intent)
         return np.concatenate(parts, dtype=np.int32)[-self._max_context :]
 
-    def pair_length(self, context: Sequence[Ids], intents: Intents | None, candidate: Ids) -> int:
-        """Return the number of ids in `pair`."""
-        return self._context_length(context, intents) + len(candidate) + self.num_separators + 2
+    def context_length(self, tokens: N, turns: N) -> N:
+        """Return the number of ids in `context_ids` of a context with so many tokens, intents counted, and turns.
 
-    def question_length(self, context: Sequence[Ids], intents: Intents, utterance: int) -> int:
-        """Return the number of ids in `intent_question`."""
-        return self._context_length(context[: utterance + 1], intents[:utterance]) + 2
+        This one, `pair_length` and `question_length` take numbers, or arrays of them.
+        """
+        length: Any = np.minimum(tokens + (turns - 1 if self.turn_separators else 0), self._max_context)
+        return length
 
-    def _context_length(self, context: Sequence[Ids], intents: Intents | None) -> int:
-        added = sum(map(len, intents[: len(context)])) if intents is not None else 0
-        added += len(context) - 1 if self.turn_separators else 0
-        return min(sum(map(len, context)) + added, self._max_context)
+    def context_lengths(self, utterances: Lists) -> Numbers:
+        """Return the number of ids in `context_ids` of contexts without intents, from those of utterances; [B]."""
+        before = utterances.sums()[utterances.offsets]
+        return self.context_length(np.diff(before), np.diff(utterances.offsets))
+
+    def pair_length(self, context: N, candidate: N) -> N:
+        """Return the number of ids in `pair`, of which so many are a context's and a candidate's."""
+        return context + candidate + self.num_separators + 2
+
+    def question_length(self, context: N) -> N:
+        """Return the number of ids in `intent_question`, of which so many are the context's."""
+        return context + 2
 
     def pair(self, context_ids: Ids, candidate: Ids) -> tuple[Ids, int]:
         """Return the input ids of a pair, and the index at which the candidate's segment starts."""
@@ -269,9 +304,9 @@ class Layout:
         context_ids = self.context_ids(context, intents)
         return [self.pair(context_ids, candidate) for candidate in candidates]
 
-    def input_lengths(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[int]:
-        """Return the number of ids in each of these `inputs`."""
-        return [self.pair_length(context, intents, candidate) for candidate in candidates]
+    def input_lengths(self, context: int, candidates: Numbers) -> Numbers:
+        """Return the number of ids in each of the `inputs` of a pool whose context and candidates have so many ids."""
+        return self.pair_length(np.array(context), candidates)
 
     def intent_question(self, context: Sequence[Ids], intents: Intents, utterance: int) -> tuple[Ids, int]:
         """Return the input ids for predicting the intents of one utterance, given those before it."""
@@ -300,11 +335,11 @@ class PoolLayout(Layout):
         marked = [part for ids in candidates for part in ([self.marker], ids[:kept], [self.separator])]
         return [(np.concatenate([*before, *marked], dtype=np.int32), sum(map(len, before)))]
 
-    def input_lengths(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[int]:
+    def input_lengths(self, context: int, candidates: Numbers) -> Numbers:
         """Return the number of ids in the input."""
-        lengths = [self._context_length(context, None), *map(len, candidates)]
+        lengths = [context, *candidates.tolist()]
         kept = self._kept(lengths)
-        return [self._num_special(len(candidates)) + sum(min(length, kept) for length in lengths)]
+        return np.array([self._num_special(len(candidates)) + sum(min(length, kept) for length in lengths)])
 
     def _num_special(self, num_candidates: int) -> int:
         return 1 + self.num_separators + 2 * num_candidates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -16,7 +17,7 @@ from typing_extensions import override
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool, TokenStore
+from icalib.data.encoding import Budget, Encoded, Ids, Layout, Lists, Numbers, TokenPool, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
@@ -29,6 +30,7 @@ from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
 from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns
+from icalib.training.epochs import Batches
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import in_batch_losses
@@ -39,6 +41,7 @@ from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 _TASK = "bi_encoder"
 _METRICS = ("MAP", "R@1")
+_NUM_SPECIAL = 2  # [CLS] and [SEP] of a text that is read apart
 
 
 class Similarity(EarlierPart):
@@ -91,23 +94,39 @@ class PoolContrast:
         wrong = max((int((pool.labels == 0).sum()) for pool in self._pools), default=0)
         self._num_texts = 1 + (wrong if negatives is None else min(negatives, wrong))
 
-    def batches(self, epoch: int) -> list[list[_Example]]:
+    def batches(self, epoch: int) -> Batches[_Example]:
         """Return an epoch's batches, of pools of similar length."""
         training = self._settings.training
         rng = np.random.default_rng(child_seed(self._seed, "bi-encoder", epoch))
-        examples = [self._example(pool, rng) for pool in self._pools]
-        lengths = [example.length for example in examples]
-        batches = shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng)
-        return [[examples[int(index)] for index in batch] for batch in batches]
+        drawn = Lists.joined([self._draw(pool, rng) for pool in self._pools])
+        lengths = self._lengths(drawn)
 
-    def _example(self, pool: PairLabels, rng: np.random.Generator) -> _Example:
-        right = int(rng.choice(pool.candidates[pool.labels == 1]))
+        def example(number: int) -> _Example:
+            return _Example(self._pools[number].row, tuple(drawn.at(number).tolist()), int(lengths[number]))
+
+        return Batches(shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng), example)
+
+    def _draw(self, pool: PairLabels, rng: np.random.Generator) -> Numbers:
+        right = rng.choice(pool.candidates[pool.labels == 1])
         wrong = pool.candidates[pool.labels == 0]
         if len(wrong) >= self._num_texts:
             wrong = np.sort(rng.choice(wrong, self._num_texts - 1, replace=False))
-        candidates = (right, *wrong.tolist())
-        context, *texts = self.texts(pool.row, candidates)
-        return _Example(pool.row, candidates, len(context) + len(texts) * max(map(len, texts)))
+        return np.append(right, wrong)
+
+    def _lengths(self, drawn: Lists) -> Numbers:
+        """Return the number of ids of each pool's context and drawn candidates, padded to the longest of these; [P]."""
+        contexts, candidates = self._ids
+        rows = np.array([pool.row for pool in self._pools], np.int64)
+        texts = candidates.values[candidates.offsets[rows][drawn.rows()] + drawn.values]
+        if not len(rows):
+            return rows
+        longest = np.minimum(np.maximum.reduceat(texts, drawn.offsets[:-1]), self._layout.budget.max_candidate_tokens)
+        return contexts[rows] + _NUM_SPECIAL + np.diff(drawn.offsets) * (longest + _NUM_SPECIAL)
+
+    @cached_property
+    def _ids(self) -> tuple[Numbers, Lists]:
+        """Number of ids of the context of each pool in the store, and of its candidates."""
+        return self._layout.context_lengths(self._store.lengths("context")), self._store.lengths("candidates")
 
     def texts(self, row: int, candidates: Sequence[int]) -> list[Ids]:
         """Return the ids of a pool's context and of some of its candidates, as the bi-encoder reads them."""

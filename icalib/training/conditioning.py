@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
+from icalib.data.encoding import Numbers
 from icalib.encoders.transfer import forward_batches
 from icalib.heads.head import PosteriorHead, Support
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker
-from icalib.training.examples import Example
+from icalib.training.epochs import Examples
 from icalib.training.loop import Engine
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
@@ -51,22 +52,29 @@ class Conditioning:
         _head(ranker).collect(observed)
 
     def _observed(self, ranker: Ranker, rank: int, world_size: int) -> dict[str, Tensor]:
-        head, support = _head(ranker), ranker.config.head.pairs_for_posterior
-        examples = self._curriculum.pairs() if ranker.config.head.conditions_on_pairs else []
-        if support is not None:
-            examples = choose_support(examples, support, seed=child_seed(self._seed, "support"))
-        precision = resolve_precision(self._settings.precision, self._device)
-        lengths, max_tokens = [example.length for example in examples], self._settings.max_tokens_per_batch
-        was_training = ranker.training
+        head, was_training = _head(ranker), ranker.training
         ranker.eval()
         head.forget()
-        for batch in forward_batches(lengths, max_tokens, self._device)[rank::world_size]:
-            inputs, targets = self._curriculum.inputs([examples[int(index)] for index in batch], self._device)
-            with torch.no_grad(), autocast(self._device, precision):
-                ranker.observe(inputs, targets[:, 0])
+        if ranker.config.head.conditions_on_pairs:
+            self._observe(ranker, rank, world_size)
         observed = head.observations()
         ranker.train(was_training)
         return observed
+
+    def _observe(self, ranker: Ranker, rank: int, world_size: int) -> None:
+        pairs, max_tokens = self._pairs(ranker.config.head.pairs_for_posterior), self._settings.max_tokens_per_batch
+        precision = resolve_precision(self._settings.precision, self._device)
+        for batch in forward_batches(pairs.length_M.tolist(), max_tokens, self._device)[rank::world_size]:
+            inputs, targets = self._curriculum.inputs([pairs.example(index) for index in batch.tolist()], self._device)
+            with torch.no_grad(), autocast(self._device, precision):
+                ranker.observe(inputs, targets[:, 0])
+
+    def _pairs(self, support: Support | None) -> Examples:
+        pairs = self._curriculum.pairs()
+        if support is None:
+            return pairs
+        labels = pairs.labels(np.arange(len(pairs)))
+        return pairs.take(choose_support(pairs.rows_M, labels, support, seed=child_seed(self._seed, "support")))
 
 
 def _head(ranker: Ranker) -> PosteriorHead:
@@ -75,25 +83,24 @@ def _head(ranker: Ranker) -> PosteriorHead:
     return head
 
 
-def choose_support(examples: Sequence[Example], support: Support, *, seed: int) -> list[Example]:
-    """Draw the support pairs of a posterior, right pairs first."""
-    rng = np.random.default_rng(seed)
-    shuffled = [examples[int(index)] for index in rng.permutation(len(examples))]
-    right = [example for example in shuffled if example.labels.labels[example.position] == 1]
-    wrong = [example for example in shuffled if example.labels.labels[example.position] == 0]
+def choose_support(rows_M: Numbers, labels_M: npt.NDArray[Any], support: Support, *, seed: int) -> Numbers:
+    """Draw the support of a posterior among M pairs; return their indices [S], right pairs first.
+
+    `rows_M` are those of the pairs' pools.
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(rows_M))
+    right, wrong = (shuffled[labels_M[shuffled] == label] for label in (1, 0))
     fraction = support.positive_share
     size = int(min(support.size, len(right) / fraction, len(wrong) / (1 - fraction)))
     num_right = round(size * fraction)
-    chosen = _from_other_contexts(right, set())[:num_right]
-    return [*chosen, *_from_other_contexts(wrong, {e.labels.row for e in chosen})[: size - num_right]]
+    chosen = right[_from_other_contexts(rows_M[right], np.zeros(0, np.int64))[:num_right]]
+    others = wrong[_from_other_contexts(rows_M[wrong], rows_M[chosen])[: size - num_right]]
+    return np.concatenate([chosen, others])
 
 
-def _from_other_contexts(examples: Sequence[Example], taken: set[int]) -> list[Example]:
-    """Order examples so that each context not in `taken` appears once before any repeats, for more information."""
-    first: list[Example] = []
-    rest: list[Example] = []
-    seen = set(taken)
-    for example in examples:
-        (rest if example.labels.row in seen else first).append(example)
-        seen.add(example.labels.row)
-    return first + rest
+def _from_other_contexts(rows_M: Numbers, taken: Numbers) -> Numbers:
+    """Order pairs so that each context not in `taken` appears once before any repeats, for more information."""
+    _, first = np.unique(rows_M, return_index=True)
+    repeats = np.ones(len(rows_M), np.bool_)
+    repeats[first] = np.isin(rows_M[first], taken)
+    return np.argsort(repeats, kind="stable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
@@ -15,6 +15,8 @@ from icalib.training.settings import TrainingSettings
 
 Task = Literal["answer_plain", "answer_intent", "intent"]
 TASKS: tuple[Task, ...] = ("answer_plain", "answer_intent", "intent")
+Positions = npt.NDArray[np.int64]
+"""Indices into a pool's labelled candidates."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class PairLabels:
     intents: Intents = ()
     learn_intents: bool = False
 
-    def at(self, positions: npt.NDArray[np.int64]) -> PairLabels:
+    def at(self, positions: Positions) -> PairLabels:
         """Return the labels of the candidates at some positions, in their order."""
         candidates, labels, view = self.candidates[positions], self.labels[positions], self.intent_view[positions]
         return replace(self, candidates=candidates, labels=labels, intent_view=view)
@@ -55,32 +57,17 @@ class Example(NamedTuple):
     length: int
 
 
-def sampled_negatives(pool: PairLabels, num_negatives: int | None, rng: np.random.Generator) -> PairLabels:
-    """Keep all positives of a pool and draw at most `num_negatives` negatives for each; without positives, keep as many
-    candidates as with one.
+def sampled_positions(pool: PairLabels, num_negatives: int | None, rng: np.random.Generator) -> Positions:
+    """Return the positions of all positives of a pool and of at most `num_negatives` negatives for each, drawn;
+    without positives, of as many candidates as with one.
     """
-    negatives, positives = (np.flatnonzero(pool.labels == label) for label in (0, 1))
     if num_negatives is None:
-        return pool
+        return np.arange(len(pool.labels))
+    negatives, positives = (np.flatnonzero(pool.labels == label) for label in (0, 1))
     num_kept = num_negatives * len(positives) if len(positives) else num_negatives + 1
     if len(negatives) <= num_kept:
-        return pool
-    return pool.at(np.sort(np.concatenate([positives, rng.choice(negatives, num_kept, replace=False)])))
-
-
-def pool_examples(labels: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
-    """Yield the examples of one pool, for the three losses of ICAST Eq. 15; utterances without intents may not have
-    been annotated and have no loss.
-    """
-    context, intents = tokens.context, labels.intents
-    for position, number in enumerate(labels.candidates):
-        candidate = tokens.candidates[int(number)]
-        yield Example("answer_plain", labels, position, layout.pair_length(context, None, candidate))
-        if labels.intent_view[position]:
-            yield Example("answer_intent", labels, position, layout.pair_length(context, intents, candidate))
-    if labels.learn_intents:
-        for utterance in (number for number, names in enumerate(intents) if len(names)):
-            yield Example("intent", labels, utterance, layout.question_length(context, intents, utterance))
+        return np.arange(len(pool.labels))
+    return np.sort(np.concatenate([positives, rng.choice(negatives, num_kept, replace=False)]))
 
 
 def encode(example: Example, tokens: TokenPool, layout: Layout) -> Encoded:
@@ -111,11 +98,8 @@ class _Sized(Protocol):
 E = TypeVar("E", bound=_Sized)
 
 
-def batched(
-    examples: Sequence[E], training: TrainingSettings, rng: np.random.Generator, *, classes: Sequence[int] | None = None
-) -> list[list[E]]:
-    """Group examples of similar length into batches, in random order; `classes` as in `shuffled_batches`."""
+def batched(examples: Sequence[E], training: TrainingSettings, rng: np.random.Generator) -> list[list[E]]:
+    """Group examples of similar length into batches, in random order."""
     lengths = [example.length for example in examples]
-    limits = training.batch_size, training.max_tokens_per_batch
-    batches = shuffled_batches(lengths, *limits, rng, classes=classes)
+    batches = shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng)
     return [[examples[int(index)] for index in batch] for batch in batches]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,23 +13,15 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Layout, TokenStore
+from icalib.data.batching import Batch, shuffled_batches
+from icalib.data.encoding import Layout, Lists, TokenStore
+from icalib.encoders import transformer
 from icalib.encoders.transfer import to_device
-from icalib.encoders.transformer import Batch
 from icalib.losses.binary import AbstractLoss
 from icalib.models.ranker import make_batch
 from icalib.scoring.offsets import Offsets
-from icalib.training.examples import (
-    TASKS,
-    Example,
-    PairLabels,
-    Task,
-    batched,
-    encode,
-    pool_examples,
-    sampled_negatives,
-    target,
-)
+from icalib.training.epochs import AnswerInputs, Batches, Examples
+from icalib.training.examples import TASKS, Example, PairLabels, encode, sampled_positions, target
 from icalib.training.settings import TrainingSettings
 
 
@@ -46,24 +39,31 @@ class AnswerCurriculum:
     offsets: Offsets | None = None
     """Logits of the ranker's other parts; None: 0."""
 
-    def batches(self, epoch: int) -> list[list[Example]]:
+    @cached_property
+    def _inputs(self) -> AnswerInputs:
+        return AnswerInputs.of(self.pools, self.store, self.layout)
+
+    def batches(self, epoch: int) -> Batches[Example]:
         """Return all batches of an epoch in random order; each batch has examples of one task.
 
         Negatives are drawn again for every epoch; both views of a pair use the same draw. With a balanced loss, all
         batches have the same fraction of right pairs, and these first.
         """
-        rng = np.random.default_rng(child_seed(self.seed, "epoch", epoch))
-        by_task: dict[Task, list[Example]] = {task: [] for task in TASKS}
-        for pool in self.pools:
-            drawn = sampled_negatives(pool, self.settings.train_negatives, rng)
-            for example in pool_examples(drawn, self.store.pool(drawn.row), self.layout):
-                by_task[example.task].append(example)
-        batches: list[list[Example]] = []
-        for task, examples in by_task.items():
-            balanced = self.loss.balanced and task != "intent"
-            classes = [e.labels.labels[e.position] for e in examples] if balanced else None
-            batches += batched(examples, self.settings, rng, classes=classes)
-        return [batches[int(index)] for index in rng.permutation(len(batches))]
+        examples, batches = self._epoch(epoch)
+        return Batches(batches, examples.example)
+
+    def _epoch(self, epoch: int) -> tuple[Examples, list[Batch]]:
+        rng, settings = np.random.default_rng(child_seed(self.seed, "epoch", epoch)), self.settings
+        drawn = [sampled_positions(pool, settings.train_negatives, rng) for pool in self.pools]
+        examples = Examples.of(self._inputs, Lists.joined(drawn))
+        limits = settings.batch_size, settings.max_tokens_per_batch
+        batches: list[Batch] = []
+        for number, task in enumerate(TASKS):
+            chosen = np.flatnonzero(examples.task_M == number)
+            classes = examples.labels(chosen) if self.loss.balanced and task != "intent" else None
+            found = shuffled_batches(examples.length_M[chosen], *limits, rng, classes=classes)
+            batches += [chosen[batch] for batch in found]
+        return examples, [batches[int(index)] for index in rng.permutation(len(batches))]
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[Example], device: torch.device
@@ -76,7 +76,7 @@ class AnswerCurriculum:
             return task, nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1).sum()
         return task, forward("answer", batch, labels_B=targets[:, 0], loss=self.loss).sum()
 
-    def inputs(self, examples: Sequence[Example], device: torch.device) -> tuple[Batch, Tensor]:
+    def inputs(self, examples: Sequence[Example], device: torch.device) -> tuple[transformer.Batch, Tensor]:
         """Return encoder inputs and targets ([B, 1], or [B, K] for intents) of examples of one task."""
         encoded = [encode(example, self.store.pool(example.labels.row), self.layout) for example in examples]
         targets = np.stack([target(example, self.num_intents) for example in examples])
@@ -89,9 +89,11 @@ class AnswerCurriculum:
         candidate = int(example.labels.candidates[example.position])
         return offsets.of_pair(example.labels.row, candidate, "intent" if example.task == "answer_intent" else "plain")
 
-    def pairs(self) -> list[Example]:
+    def pairs(self) -> Examples:
         """Return every pair of the first epoch, in each of its views and in the order of its batches."""
-        return [example for batch in self.batches(0) for example in batch if example.task != "intent"]
+        examples, batches = self._epoch(0)
+        order = Lists.joined(batches).values
+        return examples.take(order[examples.task_M[order] != TASKS.index("intent")])
 
 
 @dataclass(kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor
 
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Ids, Layout, TokenStore
+from icalib.data.batching import shuffled_batches
+from icalib.data.encoding import Ids, Layout, Lists, Numbers, TokenStore
 from icalib.encoders.transfer import to_device
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.ranker import make_batch
-from icalib.training.examples import PairLabels, batched, sampled_negatives
+from icalib.training.epochs import Batches
+from icalib.training.examples import PairLabels, Positions, sampled_positions
 from icalib.training.settings import TrainingSettings
 
 
@@ -42,17 +45,35 @@ class PoolCurriculum:
     settings: TrainingSettings
     seed: int = field(kw_only=True)
 
-    def batches(self, epoch: int) -> list[list[PoolExample]]:
+    def batches(self, epoch: int) -> Batches[PoolExample]:
         """Return all batches of an epoch."""
         settings = self.settings
         rng = np.random.default_rng(child_seed(self.seed, "epoch", epoch))
-        sampled = (sampled_negatives(pool, settings.train_negatives, rng) for pool in self.pools)
-        drawn = [pool.at(rng.permutation(len(pool.candidates))) for pool in sampled]
-        lengths = [self.layout.input_lengths(*self._texts(pool)) for pool in drawn]
+        drawn = Lists.joined([self._draw(pool, rng) for pool in self.pools])
+        inputs = [self._lengths(number, drawn.at(number)) for number in range(len(self.pools))]
         # Counting every pool as the largest one ensures that no combination of pools exceeds `max_tokens_per_batch`.
-        max_inputs = max(map(len, lengths), default=0)
-        examples = [PoolExample(pool, max_inputs * max(ids)) for pool, ids in zip(drawn, lengths, strict=True)]
-        return batched(examples, settings, rng)
+        max_inputs = max(map(len, inputs), default=0)
+        lengths = max_inputs * np.array([ids.max() for ids in inputs], np.int64)
+
+        def example(number: int) -> PoolExample:
+            return PoolExample(self.pools[number].at(drawn.at(number)), int(lengths[number]))
+
+        batches = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng)
+        return Batches(batches, example)
+
+    def _draw(self, pool: PairLabels, rng: np.random.Generator) -> Positions:
+        drawn = sampled_positions(pool, self.settings.train_negatives, rng)
+        return drawn[rng.permutation(len(drawn))]
+
+    @cached_property
+    def _ids(self) -> tuple[Numbers, Lists]:
+        """Number of ids of the context of each pool in the store, and of its candidates."""
+        return self.layout.context_lengths(self.store.lengths("context")), self.store.lengths("candidates")
+
+    def _lengths(self, number: int, drawn: Positions) -> Numbers:
+        """Return the number of ids in each input of a pool with some of its candidates."""
+        (contexts, texts), labels = self._ids, self.pools[number]
+        return self.layout.input_lengths(int(contexts[labels.row]), texts.at(labels.row)[labels.candidates[drawn]])
 
     def losses(
         self, forward: Callable[..., Any], examples: Sequence[PoolExample], device: torch.device

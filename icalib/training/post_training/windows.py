@@ -67,7 +67,8 @@ class Windows:
     def length(self, window: Window, target: Window, layout: Layout) -> int:
         """Return the number of ids that `encode` returns."""
         ids = self.target(target)[: layout.budget.max_candidate_tokens]
-        return layout.pair_length(self.context(window), None, ids)
+        context = self.context(window)
+        return layout.pair_length(layout.context_length(sum(map(len, context)), len(context)), len(ids))
 
     def sample(self, max_windows: int | None, rng: np.random.Generator) -> list[int]:
         """Draw the indices of at most `max_windows` windows (None: of all) without replacement."""

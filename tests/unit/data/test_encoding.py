@@ -105,9 +105,13 @@ def test_no_input_is_longer_than_the_positions_of_the_encoder(
         context_ids = made.context_ids(context, view)
         assert len(context_ids) <= max_context
         pair, _ = made.pair(context_ids, ids(*candidate))
-        assert len(pair) == made.pair_length(context, view, ids(*candidate)) <= max_length
+        tokens = sum(map(len, context)) + sum(map(len, (view or [])[: len(context)]))
+        planned = made.context_length(tokens, len(context))
+        assert len(context_ids) == planned
+        assert len(pair) == made.pair_length(planned, len(candidate)) <= max_length
     question, _ = made.intent_question(context, intents, len(context) - 1)
-    assert len(question) == made.question_length(context, intents, len(context) - 1) <= max_length
+    tokens = sum(map(len, [*context, *intents[: len(context) - 1]]))
+    assert len(question) == made.question_length(made.context_length(tokens, len(context))) <= max_length
 
 
 def pool_layout(*, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128) -> PoolLayout:
@@ -152,7 +156,8 @@ def test_a_pool_fits_whatever_its_number_of_candidates_or_is_refused(
             layout.inputs(context, None, pool)
         return
     ((written, start),) = layout.inputs(context, None, pool)
-    assert [len(written)] == layout.input_lengths(context, None, pool)
+    length = layout.context_length(sum(map(len, context)), len(context))
+    assert layout.input_lengths(length, np.array(list(map(len, candidates)))).tolist() == [len(written)]
     assert len(written) <= max_length
     places = np.flatnonzero(written == layout.marker)
     assert places[0] == start

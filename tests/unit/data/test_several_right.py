@@ -16,7 +16,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Pool
 from icalib.scoring.untrained import untrained_table
-from icalib.training.examples import gold_labels, sampled_negatives
+from icalib.training.examples import gold_labels, sampled_positions
 
 
 def ranking_file(path: Path, num_right: int = 3, num_wrong: int = 4) -> Path:
@@ -91,7 +91,7 @@ def test_tokens_training_and_scores_know_every_right_candidate(tmp_path: Path) -
     expected = [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
     for row, labels in enumerate(expected):
         assert gold_labels(store.pool(row), with_intents=False).labels.tolist() == labels
-    drawn = sampled_negatives(gold_labels(store.pool(0), with_intents=False), 1, np.random.default_rng(0))
-    assert drawn.labels.tolist() == [1, 0, 1]
+    labels = gold_labels(store.pool(0), with_intents=False)
+    assert sampled_positions(labels, 1, np.random.default_rng(0)).tolist() == [0, 1, 2]
     table = untrained_table(pools, np.zeros(12), range(4))
     assert table["label"].to_pylist() == [1, 0, 1, 0, 1, 0, 0, 0, 0, -1, -1, -1]

@@ -13,7 +13,7 @@ from icalib.methods.catalogue import describe, load_method, presets
 from icalib.methods.composition import Method
 from icalib.regimes.self_training import SelfTraining
 from icalib.scoring.gain import ALWAYS_INTENTS
-from icalib.training.examples import PairLabels, sampled_negatives
+from icalib.training.examples import PairLabels, sampled_positions
 
 
 @pytest.mark.parametrize(("name", "hint"), [("icats", "`icast`"), ("bert-", "`bert`"), ("qqq", "icalib methods")])
@@ -136,7 +136,7 @@ def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_d
     for labels in ([1] * num_right + [0] * (6 - num_right),) * 3 + ([0] * 6,):
         every = np.arange(6)
         pool = PairLabels(0, every, np.array(labels), every < 0, (), learn_intents=False)
-        drawn += sampled_negatives(pool, negatives, rng).labels.tolist()
+        drawn += pool.labels[sampled_positions(pool, negatives, rng)].tolist()
     assert method.train_prior(6, 0.25, float(num_right)) == pytest.approx(np.mean(drawn))
 
 

@@ -25,7 +25,7 @@ from icalib.models.ranker import load_ranker
 from icalib.scoring.cross import LoadedCross
 from icalib.training.conditioning import Conditioning, choose_support
 from icalib.training.cross_encoder import CrossEncoderJob
-from icalib.training.examples import Example, gold_labels
+from icalib.training.examples import gold_labels
 from icalib.training.job import Training, complete_posterior, run_here
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
@@ -71,7 +71,8 @@ def add_posterior(checkpoint: Path, made: Training, job: CrossEncoderJob) -> Non
 
 def first_pairs(made: Training) -> Batch:
     assert isinstance(made.curriculum, AnswerCurriculum)
-    return made.curriculum.inputs(made.curriculum.pairs()[:5], CPU)[0]
+    pairs = made.curriculum.pairs()
+    return made.curriculum.inputs([pairs.example(number) for number in range(5)], CPU)[0]
 
 
 def posterior(checkpoint: Path, made: Training) -> LogitPosterior:
@@ -150,34 +151,30 @@ def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, 
         torch.testing.assert_close(head.posterior_state()[name], tensor)
 
 
-def some_examples(store: TokenStore, num_pools: int) -> list[Example]:
-    return [
-        Example("answer_plain", labels, place, 10)
-        for labels in (gold_labels(pool, with_intents=False) for pool in store.pools(range(num_pools)))
-        for place in range(len(labels.candidates))
-    ]
-
-
-def label(example: Example) -> int:
-    return int(example.labels.labels[example.position])
+def some_pairs(store: TokenStore, num_pools: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and labels of all pairs of the first pools."""
+    made = [gold_labels(pool, with_intents=False) for pool in store.pools(range(num_pools))]
+    return np.repeat(np.arange(num_pools), 4), np.concatenate([labels.labels for labels in made])
 
 
 def test_a_balanced_support_has_both_classes_and_many_contexts(store: TokenStore) -> None:
-    both_views = [e._replace(task=task) for task in ("answer_plain", "answer_intent") for e in some_examples(store, 20)]
-    for examples in (both_views, some_examples(store, 20)):
-        chosen = choose_support(examples, Support(size=16), seed=1)
-        assert [label(example) for example in chosen] == [1] * 8 + [0] * 8
-        assert len({example.labels.row for example in chosen}) == 16
-    assert chosen != choose_support(examples, Support(size=16), seed=2)
+    one_view = some_pairs(store, 20)
+    both_views = tuple(np.tile(values, 2) for values in one_view)
+    for rows, labels in (both_views, one_view):
+        chosen = choose_support(rows, labels, Support(size=16), seed=1)
+        assert labels[chosen].tolist() == [1] * 8 + [0] * 8
+        assert len(set(rows[chosen])) == 16
+    assert chosen.tolist() != choose_support(rows, labels, Support(size=16), seed=2).tolist()
 
 
 @pytest.mark.parametrize(("size", "share", "right", "wrong"), [(20, 0.1, 2, 18), (64, 0.5, 10, 10), (64, 0.1, 3, 30)])
 def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(
     store: TokenStore, size: int, share: float, right: int, wrong: int
 ) -> None:
-    chosen = choose_support(some_examples(store, 10), Support(size=size, positive_share=share), seed=1)
-    assert [label(example) for example in chosen] == [1] * right + [0] * wrong
-    assert len({(example.labels.row, example.position) for example in chosen}) == right + wrong
+    rows, labels = some_pairs(store, 10)
+    chosen = choose_support(rows, labels, Support(size=size, positive_share=share), seed=1)
+    assert labels[chosen].tolist() == [1] * right + [0] * wrong
+    assert len(set(chosen)) == right + wrong
 
 
 @pytest.mark.parametrize("head", [RANDOM_FEATURES, POLYA_GAMMA], ids=["random-features", "polya-gamma"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import pytest
 import torch
 from helpers.tiny_models import tiny_ranker
 
-from icalib.data.encoding import Budget, Layout, TokenPool, TokenStore
+from icalib.core.seeding import child_seed
+from icalib.data.batching import shuffled_batches
+from icalib.data.encoding import Budget, Layout, Lists, TokenPool, TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
-from icalib.training.examples import Example, PairLabels, encode, gold_labels, pool_examples, sampled_negatives, target
+from icalib.training.epochs import AnswerInputs, Examples
+from icalib.training.examples import TASKS, Example, PairLabels, encode, gold_labels, sampled_positions, target
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 from icalib.training.validation import PlainValidation
@@ -28,6 +32,13 @@ def pool(store: TokenStore) -> TokenPool:
     return next(pool for pool in store.pools(range(len(store))) if len(pool.context) == 3)
 
 
+def examples_of(pools: list[PairLabels], store: TokenStore, layout: Layout) -> list[Example]:
+    """All examples of some pools, by task, pool and position."""
+    everything = Lists.joined([np.arange(len(pool.candidates)) for pool in pools])
+    found = Examples.of(AnswerInputs.of(pools, store, layout), everything)
+    return [found.example(number) for number in range(len(found))]
+
+
 @pytest.mark.parametrize(
     ("with_intents", "names", "expected"),
     [
@@ -38,12 +49,17 @@ def pool(store: TokenStore) -> TokenPool:
     ],
 )
 def test_a_gold_pool_is_learnt_in_both_views_with_the_intents_that_it_has(
-    pool: TokenPool, layout: Layout, with_intents: bool, names: list[list[int]], expected: dict[str, int]
+    pool: TokenPool,
+    store: TokenStore,
+    layout: Layout,
+    with_intents: bool,
+    names: list[list[int]],
+    expected: dict[str, int],
 ) -> None:
     pool = replace(pool, intents=names)
     labels = gold_labels(pool, with_intents=with_intents)
     assert labels.labels.tolist() == [int(candidate == pool.label) for candidate in range(4)]
-    examples = list(pool_examples(labels, pool, layout))
+    examples = examples_of([labels], store, layout)
     assert Counter(example.task for example in examples) == expected
     for example in examples:
         ids, _ = encode(example, pool, layout)
@@ -57,13 +73,13 @@ def test_a_gold_pool_is_learnt_in_both_views_with_the_intents_that_it_has(
 
 
 def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_that_view_too(
-    pool: TokenPool, layout: Layout
+    pool: TokenPool, store: TokenStore, layout: Layout
 ) -> None:
     labels = PairLabels(
         row=pool.row, candidates=np.array([0, 3]), labels=np.array([1, 0]), intent_view=np.array([False, True]),
         intents=[[2], [], [0, 1]], learn_intents=True,
     )  # fmt: skip
-    examples = list(pool_examples(labels, pool, layout))
+    examples = examples_of([labels], store, layout)
     assert Counter(example.task for example in examples) == {"answer_plain": 2, "answer_intent": 1, "intent": 2}
     with_intents = next(example for example in examples if example.task == "answer_intent")
     assert labels.candidates[with_intents.position] == 3
@@ -71,16 +87,22 @@ def test_a_pseudo_labelled_pool_is_learnt_plain_and_where_kept_with_intents_in_t
     assert [target(e, 4).tolist() for e in examples if e.task == "intent"] == [[0, 0, 1, 0], [1, 1, 0, 0]]
 
 
+@pytest.mark.parametrize("turn_separators", [False, True])
 @pytest.mark.parametrize("max_context_tokens", [9, 30, 400])
-def test_planned_lengths_are_those_of_the_inputs(store: TokenStore, layout: Layout, max_context_tokens: int) -> None:
-    short = replace(layout, budget=Budget(max_context_tokens=max_context_tokens, max_candidate_tokens=16))
+def test_planned_lengths_are_those_of_the_inputs(
+    store: TokenStore, layout: Layout, max_context_tokens: int, turn_separators: bool
+) -> None:
+    budget = Budget(max_context_tokens=max_context_tokens, max_candidate_tokens=16)
+    short = replace(layout, budget=budget, turn_separators=turn_separators)
     for pool in store.pools(range(6)):
         bare, full = [[] for _ in pool.context], [[0, 1, 2] for _ in pool.context]
         for intents in (pool.intents, pool.intents[:1], bare, full):
             labels = replace(
                 gold_labels(pool, with_intents=True), intents=intents, intent_view=np.ones(4, bool), learn_intents=True
             )
-            for example in pool_examples(labels, pool, short):
+            examples = examples_of([labels], store, short)
+            assert len(examples) == 8 + sum(bool(names) for names in intents)
+            for example in examples:
                 assert example.length == len(encode(example, pool, short)[0])
 
 
@@ -89,15 +111,15 @@ def test_negatives_are_at_most_so_many_for_each_positive() -> None:
         row=0, candidates=np.arange(10), labels=(np.arange(10) == 4).astype(int), intent_view=np.arange(10) % 2 == 0,
         intents=(), learn_intents=False,
     )  # fmt: skip
-    drawn = sampled_negatives(labels, 3, np.random.default_rng(0))
+    drawn = labels.at(sampled_positions(labels, 3, np.random.default_rng(0)))
     assert len(drawn.candidates) == 4
     assert drawn.candidates[drawn.labels == 1].tolist() == [4]
     assert (drawn.intent_view == (drawn.candidates % 2 == 0)).all()
     none_right = replace(labels, labels=np.zeros(10, int))
     for number, expected in ((None, 10), (3, 4), (9, 10)):
-        assert len(sampled_negatives(none_right, number, np.random.default_rng(0)).candidates) == expected
+        assert len(sampled_positions(none_right, number, np.random.default_rng(0))) == expected
     for number in (None, 9, 20):
-        assert sampled_negatives(labels, number, np.random.default_rng(0)) is labels
+        assert sampled_positions(labels, number, np.random.default_rng(0)).tolist() == list(range(10))
 
 
 def curriculum(store: TokenStore, layout: Layout, rows: list[int], **settings: object) -> AnswerCurriculum:
@@ -108,7 +130,7 @@ def curriculum(store: TokenStore, layout: Layout, rows: list[int], **settings: o
     )  # fmt: skip
 
 
-def pairs(batches: list[list[Example]], task: str) -> Counter[tuple[int, int]]:
+def pairs(batches: Sequence[list[Example]], task: str) -> Counter[tuple[int, int]]:
     return Counter(
         (example.labels.row, int(example.labels.candidates[example.position]))
         for batch in batches
@@ -142,6 +164,77 @@ def test_negatives_are_drawn_anew_each_epoch_and_are_the_same_in_both_views(stor
         [[(e.task, e.labels.row, e.position) for e in b] for b in batches] for batches in (epochs[1], again.batches(1))
     ]
     assert plans[0] == plans[1]  # a function of seed and number
+
+
+def written(pool: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
+    """The examples of one pool, each of the length of its ids."""
+    wanted = [
+        *(("answer_plain", position) for position in range(len(pool.candidates))),
+        *(("answer_intent", int(position)) for position in np.flatnonzero(pool.intent_view)),
+        *(("intent", turn) for turn, names in enumerate(pool.intents) if len(names) and pool.learn_intents),
+    ]
+    for task, position in wanted:
+        example = Example(task, pool, position, 0)  # type: ignore[arg-type]
+        yield example._replace(length=len(encode(example, tokens, layout)[0]))
+
+
+def plain_epoch(made: AnswerCurriculum, epoch: int) -> list[list[Example]]:
+    """An epoch whose every example is an object from the start."""
+    rng, settings = np.random.default_rng(child_seed(made.seed, "epoch", epoch)), made.settings
+    examples: list[Example] = []
+    for pool in made.pools:
+        wrong, right = (np.flatnonzero(pool.labels == label) for label in (0, 1))
+        number = (settings.train_negatives or 99) * len(right) or (settings.train_negatives or 99) + 1
+        if number < len(wrong):
+            pool = pool.at(np.sort(np.append(right, rng.choice(wrong, number, replace=False))))
+        examples += written(pool, made.store.pool(pool.row), made.layout)
+    batches: list[list[Example]] = []
+    for task in TASKS:
+        chosen = [example for example in examples if example.task == task]
+        labels = [e.labels.labels[e.position] for e in chosen] if made.loss.balanced and task != "intent" else None
+        lengths = [example.length for example in chosen]
+        found = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng, classes=labels)
+        batches += [[chosen[index] for index in batch] for batch in found]
+    return [batches[index] for index in rng.permutation(len(batches))]
+
+
+def readable(batches: Sequence[Sequence[Example]]) -> list[list[tuple[object, ...]]]:
+    return [
+        [
+            (e.task, e.position, e.length, e.labels.row, e.labels.candidates.tolist(), e.labels.labels.tolist())
+            for e in b
+        ]
+        for b in batches
+    ]
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("train_negatives", [None, 1, 2])
+@pytest.mark.parametrize("turn_separators", [False, True])
+def test_an_epoch_of_arrays_is_that_of_objects(
+    store: TokenStore, layout: Layout, balanced: bool, train_negatives: int | None, turn_separators: bool
+) -> None:
+    """Of gold pools with intents and without, of pseudo-labelled ones, and of one without a right candidate."""
+    gold = [gold_labels(pool, with_intents=pool.row % 3 > 0) for pool in store.pools(range(30, 0, -1))]
+    kept = [labels.at(np.array([3, 0, 2])) for labels in gold[:8]]
+    pseudo = [replace(one, intent_view=one.candidates > one.row % 4, intents=one.intents[:2]) for one in kept]
+    pools = [*gold, *pseudo, replace(gold[0], labels=np.zeros(4, int))]
+    settings = TrainingSettings(train_negatives=train_negatives, batch_size=5, max_tokens_per_batch=512)
+    loss = (HeadObjective if balanced else BinaryCrossEntropy).Config().build()
+    assert loss.balanced == balanced
+    separated = replace(layout, turn_separators=turn_separators)
+    made = AnswerCurriculum(pools, store, separated, loss, settings, num_intents=7, seed=1)
+    for epoch in range(2):
+        found, expected = made.batches(epoch), readable(plain_epoch(made, epoch))
+        assert readable(found) == expected
+        assert readable(found[1:3]) == expected[1:3]
+        assert readable([found[-1]]) == expected[-1:]
+    every = made.pairs()
+    expected_pairs = [[e for batch in plain_epoch(made, 0) for e in batch if e.task != "intent"]]
+    assert readable([[every.example(number) for number in range(len(every))]]) == readable(expected_pairs)
+    assert every.rows_M.tolist() == [example.labels.row for example in expected_pairs[0]]
+    labels = every.labels(np.arange(len(every)))
+    assert labels.tolist() == [example.labels.labels[example.position] for example in expected_pairs[0]]
 
 
 def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) -> None:
