@@ -106,15 +106,16 @@ def _mine(work: Path, size: int) -> None:
 def _tokenise(work: Path, size: int) -> None:
     from helpers.tiny_models import pool_texts, write_tiny_bert
 
-    from icalib.core.events import ignore
     from icalib.data.encoding import Budget
+    from icalib.data.pools import read_pool_set
     from icalib.pipeline.tokens import TokenizeJob
 
     words = work.parent / "bert"
     if not words.is_dir():
         write_tiny_bert(words, pool_texts(work / "pools"))
-    job = TokenizeJob(data=made_here(work / "pools"), backbone=str(words), budget=Budget(), splits=("train",))
-    job.compute(work, "tokens", ignore)
+    number = read_pool_set(work / "pools").num_pools["train"]
+    job = TokenizeJob(data=made_here(work / "pools"), backbone=str(words), budget=Budget(), num_pools={"train": number})
+    _in_shards(job, work / "tokens")
 
 
 def _score(work: Path, size: int) -> None:
@@ -129,7 +130,7 @@ def _score(work: Path, size: int) -> None:
     job = ColumnJob(
         part="cross",
         model=made_here(work / "checkpoint"),
-        tokens=made_here(work / "train.arrow"),
+        tokens=made_here(work / "tokens" / "train"),
         selection=Selection(labelled_fraction=0.01),
         split="train",
         of="all",

@@ -19,7 +19,7 @@ The context keeps its end, the candidate its start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -77,23 +77,28 @@ Tokenize = Callable[[list[str]], list[list[int]]]
 def ids_by_text(texts: Iterable[str], tokenize: Tokenize) -> dict[str, list[int]]:
     """Return the ids of each distinct text: candidates recur as negatives, utterances in the next context."""
     distinct = list(dict.fromkeys(texts))
-    return dict(zip(distinct, tokenize(distinct), strict=True))
+    return dict(zip(distinct, tokenize(distinct), strict=True)) if distinct else {}
 
 
 def write_tokens(
-    path: Path, pools: Iterable[Sequence[Pool]], tokenize: Tokenize, intents: Sequence[str], budget: Budget
+    path: Path, pools: Sequence[Sequence[Pool]], tokenize: Tokenize, intents: Sequence[str], budget: Budget
 ) -> None:
-    """Tokenise batches of pools into an Arrow file that `TokenStore` maps into memory."""
+    """Tokenise batches of pools into an Arrow file that `TokenStore` maps into memory, each distinct text once."""
     numbers = {name: number for number, name in enumerate(intents)}
+    ids = ids_by_text((text for batch in pools for pool in batch for text in _texts(pool)), tokenize)
     with atomic_write(path) as temporary, pa.ipc.new_file(str(temporary), TOKEN_SCHEMA) as writer:
         for batch in pools:
-            writer.write_batch(_token_batch(batch, tokenize, numbers, budget))
+            writer.write_batch(_token_batch(batch, ids, numbers, budget))
 
 
-def _token_batch(pools: Sequence[Pool], tokenize: Tokenize, numbers: dict[str, int], budget: Budget) -> pa.RecordBatch:
-    texts = [u.text for pool in pools for u in pool.context] + [c for pool in pools for c in pool.candidates]
-    ids = ids_by_text(texts, tokenize)
-    keys = {text: text_key(text) for text in ids}
+def _texts(pool: Pool) -> list[str]:
+    return [*(utterance.text for utterance in pool.context), *pool.candidates]
+
+
+def _token_batch(
+    pools: Sequence[Pool], ids: Mapping[str, list[int]], numbers: Mapping[str, int], budget: Budget
+) -> pa.RecordBatch:
+    keys = {text: text_key(text) for pool in pools for text in _texts(pool)}
     return pa.RecordBatch.from_pylist(
         [
             {
@@ -133,11 +138,15 @@ class TokenPool:
 
 
 class TokenStore:
-    """A split's pools as ids, mapped into memory: a row is read when it is needed."""
+    """A split's pools as ids, mapped into memory: a row is read when it is needed.
+
+    `path` is a file, or a folder of files whose rows follow each other in the order of their names. A DamagedFileError
+    says that one is missing or can't be read.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._table = map_arrow(path)
+        self._table = pa.concat_tables([map_arrow(file) for file in sorted(path.glob("*.arrow")) or [path]])
 
     def __len__(self) -> int:
         return self._table.num_rows

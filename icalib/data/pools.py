@@ -75,11 +75,19 @@ def prepared_inputs(folder: str | Path) -> dict[str, Any]:
 
 
 def iter_pools(
-    folder: str | Path, split: Split, columns: Sequence[str] | None = None, batch_size: int = ROW_GROUP
+    folder: str | Path,
+    split: Split,
+    columns: Sequence[str] | None = None,
+    batch_size: int = ROW_GROUP,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a split in order, in batches of at most `batch_size` pools with the columns of its schema."""
+    """Yield a split in order, in batches of at most `batch_size` pools with the columns of its schema.
+
+    With `groups`, only these row groups are read.
+    """
     with _opened(folder, split) as file:
-        yield from file.iter_batches(batch_size=batch_size, columns=list(columns) if columns else None)
+        wanted = range(file.num_row_groups) if groups is None else groups
+        yield from file.iter_batches(batch_size, list(wanted), columns=list(columns) if columns else None)
 
 
 def read_rows(

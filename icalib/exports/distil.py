@@ -59,13 +59,12 @@ def distilled(
     Platt scaling. The same call resumes. A SettingError says that the run's pools have changed.
     """
     stages, cache = _stages(run, context)
-    tokens = stages.tokens_stage
     job = DistilJob(
         ranker=RankerConfig(encoder=stages.encoder),
         training=_TRAINING,
         selection=stages.selection,
-        train_tokens=tokens.artifact("train.arrow"),
-        validation_tokens=tokens.artifact("validation.arrow"),
+        train_tokens=stages.tokens("train"),
+        validation_tokens=stages.tokens("validation"),
         targets=_targets(run, stages, max_pools, context),
         start=_start(run),
         seed=run.config.seed,

@@ -21,7 +21,7 @@ from icalib.core.job import Job
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import Stage, StageName, cached_stage
 from icalib.data.pools import read_column, read_pool_set
-from icalib.data.schema import SPLITS, PoolSet, Split
+from icalib.data.schema import SPLITS, Split
 from icalib.data.selection import Subset
 from icalib.parts.fit import FitJob
 from icalib.parts.intent_encoder import IntentEncoderJob
@@ -100,7 +100,7 @@ def _stages(config: RunConfig, runs: Path) -> list[DryStage]:
     """Return the stages that a run requests if nothing is computed."""
     pool_set = read_pool_set(config.data)
     with TemporaryDirectory(prefix="icalib-") as scratch:
-        cache = _DryCache(runs / CACHE, Path(scratch), _WorkCounter(config, pool_set))
+        cache = _DryCache(runs / CACHE, Path(scratch), _WorkCounter(config))
         stages = stages_of(config, pool_set, RunContext(runs=runs, executor=LocalExecutor()), cache)
         regime: AbstractRegime = config.settings.regime.build()
         trained = regime.run(stages)
@@ -144,14 +144,14 @@ class _DryCache:
 class _WorkCounter:
     """Counts the work of jobs in pools, whose lengths are taken to be alike."""
 
-    def __init__(self, config: RunConfig, pool_set: PoolSet) -> None:
-        self._selection, self._pool_set = config.selection, pool_set
+    def __init__(self, config: RunConfig) -> None:
+        self._selection = config.selection
         self._label_order = {split: read_column(config.data, split, "label_order") for split in SPLITS}
 
     def __call__(self, job: Job) -> float:
         match job:
-            case TokenizeJob():
-                return sum(self._pool_set.num_pools.values())
+            case TokenizeJob(num_pools=num_pools):
+                return sum(num_pools.values())
             case CrossEncoderJob() | SimilarityJob():
                 part = "all" if job.pseudo_labels else "labelled"
                 return self._num_pools("train", part) * max(1, job.loop_settings.epochs)

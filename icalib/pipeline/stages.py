@@ -106,13 +106,16 @@ class RunStages:
     def tokens_stage(self) -> Stage:
         """The stage with the tokens of all splits."""
         job = TokenizeJob(
-            data=self.data, backbone=self.encoder.backbone, budget=self.encoder.budget, splits=self.splits
+            data=self.data,
+            backbone=self.encoder.backbone,
+            budget=self.encoder.budget,
+            num_pools={split: self.pool_set.num_pools[split] for split in self.splits},
         )
         return self.run(StageName("tokens"), job)
 
     def tokens(self, split: Split) -> Artifact:
-        """The tokens of a split."""
-        return self.tokens_stage.artifact(f"{split}.arrow")
+        """The folder with the tokens of a split."""
+        return self.tokens_stage.artifact(split)
 
     def check_labels(self) -> None:
         """Refuse, before training, a split without any pool with a known right candidate."""

@@ -1,44 +1,71 @@
-"""Job that tokenises a pool folder."""
+"""Jobs that tokenise a pool folder and its logs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+from typing_extensions import override
 
 from icalib.core.events import Emit, Progress
-from icalib.core.job import Artifact, ByContent, LocalJob
+from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob
 from icalib.data.encoding import Budget, write_tokens
 from icalib.data.logs import LOG_TOKENS, LOGS_FILE, write_log_tokens
-from icalib.data.pools import as_pools, iter_pools, read_pool_set
-from icalib.data.schema import Pool, Split
+from icalib.data.pools import ROW_GROUP, as_pools, iter_pools, read_pool_set
+from icalib.data.schema import Split
 from icalib.encoders.backbone import Tokenizer, backbone_digest
 
+_POOLS_PER_SHARD = 32 * ROW_GROUP  # their texts and ids take some hundred MiB
 
-class TokenizeJob(LocalJob):
-    """Tokenises the utterances and candidates of some splits, each distinct text once."""
 
-    version: ClassVar[int] = 2
+class Block(NamedTuple):
+    """Some row groups of a split."""
+
+    split: Split
+    groups: Sequence[int]
+
+
+class TokenizeJob(ShardedJob):
+    """Tokenises the utterances and candidates of some splits, each distinct text of a shard once."""
+
+    version: ClassVar[int] = 3  # a folder of files for each split
+    verb: ClassVar[str] = "tokenising"
 
     data: Artifact
     """Pool folder."""
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
-    splits: tuple[Split, ...]
+    num_pools: dict[Split, int]
+    """Number of pools of each split that is tokenised."""
 
-    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        """Write <split>.arrow for each split."""
-        tokenize, pool_set = Tokenizer(self.backbone), read_pool_set(self.data.path)
-        for split in self.splits:
+    @property
+    @override
+    def uses_models(self) -> bool:
+        return False
 
-            def batches(split: Split = split) -> Iterator[list[Pool]]:
-                done = 0
-                for batch in iter_pools(self.data.path, split):
-                    yield list(as_pools(batch))
-                    done += batch.num_rows
-                    emit(Progress(stage, done, pool_set.num_pools[split], split))
+    @override
+    def shards(self) -> list[Block]:
+        """Return blocks of row groups, at least one of each split."""
+        size = _POOLS_PER_SHARD // ROW_GROUP
+        blocks: list[Block] = []
+        for split, number in self.num_pools.items():
+            groups = range(math.ceil(number / ROW_GROUP))
+            blocks += [Block(split, groups[start : start + size]) for start in range(0, max(1, len(groups)), size)]
+        return blocks
 
-            write_tokens(folder / f"{split}.arrow", batches(), tokenize, pool_set.intents, self.budget)
+    @override
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / self.shards()[index].split / f"{index:06d}.arrow"
+
+    @override
+    def compute_shard(self, index: int, shard: Block, folder: Path, device: torch.device) -> None:
+        batches = iter_pools(self.data.path, shard.split, groups=shard.groups)
+        pools = [list(as_pools(batch)) for batch in batches]
+        intents = read_pool_set(self.data.path).intents
+        write_tokens(self.shard_path(folder, index), pools, Tokenizer(self.backbone), intents, self.budget)
 
 
 class TokenizeLogsJob(LocalJob):

@@ -84,7 +84,7 @@ def examples(backbone: Path) -> dict[type[Job], Job]:
             wanted="grey_answers", num_answers=2, generator=Retrieval.Config(), models={"answer": data}, **of_data
         ),
         TokenizeTextsJob(texts=data, backbone=name, budget=BUDGET),
-        TokenizeJob(data=data, backbone=name, budget=BUDGET, splits=("train",)),
+        TokenizeJob(data=data, backbone=name, budget=BUDGET, num_pools={"train": 9}),
         TokenizeLogsJob(logs=data, num_dialogues=3, backbone=name, budget=BUDGET),
         PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
         RepeatJob(pseudo_labels=data, tokens=tokens, selection=SELECTION, with_intents=True),

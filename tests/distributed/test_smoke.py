@@ -20,6 +20,7 @@ from icalib.parts.job import ColumnJob
 from icalib.parts.sum import SumJob
 from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
+from icalib.pipeline.tokens import TokenizeJob
 
 pytestmark = pytest.mark.ray
 
@@ -48,7 +49,7 @@ def test_a_run_by_ray_is_that_of_this_process(
         for name, executor in (("ray", by_ray), ("here", LocalExecutor(CPU, num_threads=1)))
     ]
     check_alike(*runs)
-    assert [type(job) for job, _ in by_ray.mapped] == [ColumnJob, SumJob] * 2  # validation and test
+    assert [type(job) for job, _ in by_ray.mapped] == [TokenizeJob, *[ColumnJob, SumJob] * 2]  # validation and test
     for job, folder in by_ray.mapped:
         map_again(job, folder, tmp_path)
     probs = (torch.tensor(run.predictions("test")["prob"].to_numpy()) for run in runs)

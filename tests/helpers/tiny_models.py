@@ -131,7 +131,7 @@ def token_store(pools: Path, split: Split, name: Path, folder: Path, budget: Bud
     """The tokens of a split, by a backbone's tokenizer."""
     path = folder / f"{split}.arrow"
     batches = (list(as_pools(batch)) for batch in iter_pools(pools, split))
-    write_tokens(path, batches, backbone.Tokenizer(str(name)), read_pool_set(pools).intents, budget)
+    write_tokens(path, list(batches), backbone.Tokenizer(str(name)), read_pool_set(pools).intents, budget)
     return TokenStore(path)
 
 

@@ -81,7 +81,7 @@ def test_another_machine_predicts_what_the_run_did(
     assert isinstance(members, LoadedMembers)
     assert tuple(members.sums[0].parts) == ORDER
     stages = {stage["name"]: Path(stage["path"]) for stage in finished.stages}
-    store = TokenStore(stages["tokens"] / "test.arrow")
+    store = TokenStore(stages["tokens"] / "test")
     shards = list(Shards(stages["test/scores"]))
     assert len(shards) > 1
     for index, (expected, predicted) in enumerate(shards):

@@ -5,18 +5,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.pool_folders import made_pool, read_pools
 from helpers.tiny_models import BUDGET, tiny_ranker, token_store
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.component import validated
-from icalib.core.errors import SettingError
+from icalib.core.errors import DamagedFileError, SettingError
+from icalib.core.events import ignore
 from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, write_tokens
-from icalib.data.pools import read_pool_set
+from icalib.data.pools import ROW_GROUP, as_pools, iter_pools, read_pool_set
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.ranker import make_batch
+from icalib.pipeline.executor import LocalExecutor
+from icalib.pipeline.tokens import TokenizeJob
 
+CPU = torch.device("cpu")
 CLS, SEP, PAD, FIRST_INTENT = 101, 102, 0, 1000
 
 
@@ -238,3 +243,46 @@ def test_a_token_store_gives_back_what_was_tokenised(tiny_pools: Path, tiny_bert
         candidates = tokenizer(list(pool.candidates))
         assert [c.tolist() for c in tokens.candidates] == [c[: BUDGET.max_candidate_tokens] for c in candidates]
     assert [pool.row for pool in store.pools([3, 1])] == [3, 1]
+
+
+def test_a_split_in_several_files_is_that_in_one(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    batches = [list(as_pools(batch)) for batch in iter_pools(tiny_pools, "train", batch_size=7)]
+    tokenize, intents = Tokenizer(str(tiny_bert)), read_pool_set(tiny_pools).intents
+    write_tokens(tmp_path / "one.arrow", batches, tokenize, intents, BUDGET)
+    for number, start in enumerate(range(0, len(batches), 3)):
+        path = tmp_path / "several" / f"{number:06d}.arrow"
+        write_tokens(path, batches[start : start + 3], tokenize, intents, BUDGET)
+    one, several = TokenStore(tmp_path / "one.arrow"), TokenStore(tmp_path / "several")
+    assert len(list((tmp_path / "several").iterdir())) > 2
+    assert len(several) == len(one)
+    for row in range(len(one)):
+        assert readable_pool(several, row) == readable_pool(one, row)
+    for name in ("label", "label_order", "pool_id"):
+        assert several.column(name).tolist() == one.column(name).tolist()
+    for lists in ("context", "candidates"):
+        assert [part.tolist() for part in several.lengths(lists)] == [part.tolist() for part in one.lengths(lists)]
+    expected = [len(ids) for pool in one.pools(range(len(one))) for ids in pool.candidates]
+    assert one.lengths("candidates").values.tolist() == expected
+    with pytest.raises(DamagedFileError, match="missing"):
+        TokenStore(tmp_path / "none")
+
+
+def readable_pool(store: TokenStore, row: int) -> list[object]:
+    pool = store.pool(row)
+    texts = [ids.tolist() for ids in (*pool.context, *pool.candidates)]
+    return [pool.row, pool.pool_id, pool.dialog_id, texts, pool.intents, pool.label, pool.also_right]
+
+
+def test_shards_of_a_pool_folder_hold_its_rows_in_order(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row groups have 256 pools, and so does a shard here; a split without pools has a file without rows."""
+    monkeypatch.setattr("icalib.pipeline.tokens._POOLS_PER_SHARD", ROW_GROUP)
+    number = read_pool_set(tiny_pools).num_pools["train"]
+    given = {"data": known(tiny_pools), "backbone": str(tiny_bert), "budget": BUDGET}
+    job = TokenizeJob(**given, num_pools={"train": number, "test": 0})
+    assert len(job.shards()) == -(-number // ROW_GROUP) + 1
+    LocalExecutor(CPU, num_threads=1).map(job, tmp_path, "tokens", ignore)
+    store = TokenStore(tmp_path / "train")
+    assert store.column("pool_id").tolist() == [pool.pool_id for pool in read_pools(tiny_pools, "train")]
+    assert len(TokenStore(tmp_path / "test")) == 0
