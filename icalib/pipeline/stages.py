@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from icalib.parts.sum import SumJob
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.executor import Executor
 from icalib.pipeline.part_stages import PartTraining, column_stages
+from icalib.pipeline.resources import Resources
 from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, Trained, checkpoint
 from icalib.training.job import TrainingJob, best_epoch
@@ -45,6 +47,8 @@ from icalib.training.pretraining import Pretraining
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.word_vectors import WordVectorJob
 from icalib.uncertainty.estimator import AbstractEstimator
+
+_MIN_EXAMPLES = 8  # of a worker per update; with fewer, a GPU spends most of its time on exchanging gradients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +289,13 @@ class RunStages:
         max_epochs = job.loop_settings.epochs
         if job.reports_epochs:
             self.emit(EpochFinished(str(name), max_epochs, ()))  # lets consumers abandon the run before training
-        stage = self.cache.run(name, job, lambda folder: executor.train(job, folder, str(name), self.emit))
+
+        def build(folder: Path) -> None:
+            if note := _small_batches(name, job, executor.resources):
+                self.emit(Message(note))
+            executor.train(job, folder, str(name), self.emit)
+
+        stage = self.cache.run(name, job, build)
         if job.reports_epochs:
             points = validation_points(read_json_list(stage.path / "curve.json"))
             self.emit(EpochFinished(str(name), max_epochs, points))
@@ -306,6 +316,19 @@ class RunStages:
             start = "teacher" if name.round else "start"
             kept = f"the {start}, which is kept" if isinstance(job, SimilarityJob) else "regressions, which are kept"
             self.emit(Message(f"{name}: no epoch was better on validation than {kept}"))
+
+
+def _small_batches(name: StageName, job: TrainingJob, resources: Resources) -> str:
+    """Return a note about a training whose updates leave several GPUs nearly idle, or nothing."""
+    workers, batch_size = resources.num_workers, job.loop_settings.batch_size
+    if not resources.use_gpu or workers == 1 or batch_size >= _MIN_EXAMPLES * workers:
+        return ""
+    return (
+        f"{name}: `batch_size` {batch_size} counts over all {workers} workers, so each GPU has at most "
+        f"{math.ceil(batch_size / workers)} examples per update and mostly waits for the others. Raise `batch_size` to "
+        f"{_MIN_EXAMPLES * workers} or more, `max_tokens_per_batch` and `learning_rate` with it, or use fewer "
+        "--workers; where memory runs out, raise `gradient_accumulation`, too"
+    )
 
 
 def _bare(ranker: RankerConfig) -> RankerConfig:
