@@ -8,6 +8,7 @@ METHOD = "icast"
 METRICS = {"F1": "maximize"}
 
 VALUES = {
+    "regime.rule.scale": ["absolute"],  # presets have precisions, whose order is another one
     "regime.rule.gain_threshold": [0.0, 0.02, 0.04],  # λ
     "regime.rule.positive_threshold": [0.6, 0.7, 0.8, 0.9],  # λ⁺
     "regime.rule.negative_threshold": [0.1, 0.2, 0.3],  # λ⁻

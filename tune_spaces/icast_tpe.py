@@ -20,6 +20,7 @@ def suggest(trial: Any) -> dict[str, Any]:
     middle_low = floor + (ceiling - floor) * trial.suggest_float("calibrated_negative_share", 0.05, 0.95)
     middle_high = middle_low + (ceiling - middle_low) * trial.suggest_float("calibrated_positive_share", 0.0, 0.95)
     return {
+        "regime.rule.scale": "absolute",  # presets have precisions, whose order is another one
         "regime.rule.gain_threshold": round(trial.suggest_float("gain", 0.0, 0.049), 4),
         "regime.rule.positive_threshold": round(high, 4),
         "regime.rule.negative_threshold": round(low, 4),

@@ -12,7 +12,7 @@ from helpers.discovery import spaces
 from optuna.trial import FixedTrial
 
 from icalib.core.component import with_settings
-from icalib.methods.catalogue import load_method
+from icalib.methods.catalogue import load_method, presets
 from icalib.regimes.self_training import SelfTraining
 from icalib.sweeps.space import load_space
 from icalib.sweeps.study import proposals
@@ -111,9 +111,15 @@ def test_what_the_papers_use_is_within_a_space(name: str) -> None:
 @pytest.mark.parametrize("name", ["icast_published", "icast_grid", "icast_tpe"])
 def test_thresholds_are_within_the_ranges_of_the_paper(name: str) -> None:
     found = _proposed(name)
-    assert found.keys() == RANGES.keys()
+    assert found.keys() - {f"{RULE}.scale"} == RANGES.keys()
     for setting, (low, high) in RANGES.items():
         assert all(low < value < high for value in found[setting]), setting
+
+
+@pytest.mark.parametrize("name", ["icast_grid", "icast_tpe"])
+def test_thresholds_of_the_paper_go_with_presets_that_have_precisions(name: str) -> None:
+    base = with_settings(load_method("icast"), presets("icast")["bi-encoder"])
+    assert proposals(load_space(name), base, load_space(name).sampler, 3)
 
 
 @cache
