@@ -15,12 +15,14 @@ import torch
 
 from icalib.core.errors import SettingError
 from icalib.core.seeding import child_seed
+from icalib.data.encoding import ids_by_text
 from icalib.data.pools import as_pools, read_column, read_pool_set, read_rows
 from icalib.data.schema import Pool, PoolSet
-from icalib.data.selection import Rows
+from icalib.data.selection import Rows, Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.labelling.annotations import read_annotations
 from icalib.labelling.batches import By
+from icalib.metrics.pairs import ranked_rows
 from icalib.models.bi_encoder import text_vectors
 from icalib.parts.loaded import LoadedUntrained
 from icalib.pipeline.finished import FinishedRun, iter_predictions
@@ -95,12 +97,14 @@ def labelled_rows(pool_set: PoolSet, label_order: npt.NDArray[Any]) -> Rows:
     They are the default labelled fraction; without one, all pools with a known label if others have none, and otherwise
     no pool: the labels of all pools are those of a public data set, or the replies that were really given.
     """
-    ranked = np.argsort(label_order, kind="stable")
-    known = ranked[label_order[ranked] >= 0]
-    fraction, size = pool_set.default_labelled_fraction, len(label_order)
+    is_known = label_order >= 0
+    fraction = pool_set.default_labelled_fraction
     if fraction is None:
-        return known if len(known) < size else known[:0]
-    return known[: math.ceil(round(fraction * size, 6))]
+        fraction = 0.0 if is_known.all() else 1.0
+    if not (fraction and is_known.any()):
+        return np.zeros(0, np.int64)
+    rows = Selection(labelled_fraction=fraction).rows("train", "labelled", label_order)
+    return rows[np.argsort(label_order[rows], kind="stable")]
 
 
 def choose(
@@ -177,23 +181,22 @@ def uncertainty(predictions: pa.Table, pool_ids: Sequence[str]) -> tuple[npt.NDA
     The mutual information of the best candidate, in nats, where the method has one; else minus the margin between the
     two best probabilities.
     """
-    ids = np.array(predictions["pool_id"].to_pylist())
     prob, information = (np.nan_to_num(predictions[name].to_numpy()) for name in ("prob", "mutual_information"))
-    order = np.lexsort((-predictions["logit"].to_numpy(), ids))
-    names, starts = np.unique(ids[order], return_index=True)
+    order, starts = ranked_rows(predictions)
     best, second = order[starts], order[starts + 1]
     if information.max() > 0:
         values, measure = information[best], "the mutual information of the best candidate"
     else:
         values, measure = prob[second] - prob[best], "the margin between the two best probabilities"
-    return values[np.searchsorted(names, np.array(pool_ids))], measure
+    of_pool = dict(zip(predictions["pool_id"].take(best).to_pylist(), values.tolist(), strict=True))
+    return np.array([of_pool[pool_id] for pool_id in pool_ids]), measure
 
 
 def best_candidates(predictions: pa.Table) -> dict[str, tuple[int, float]]:
     """Return the index of each pool's best candidate, by its id, and its probability."""
-    best = predictions.sort_by([("pool_id", "ascending"), ("logit", "ascending")])
-    rows = zip(*(best[name].to_pylist() for name in ("pool_id", "candidate", "prob")), strict=True)
-    return {name: (candidate, prob) for name, candidate, prob in rows}
+    order, starts = ranked_rows(predictions)
+    rows = predictions.take(order[starts]).to_pylist()
+    return {row["pool_id"]: (row["candidate"], row["prob"]) for row in rows}
 
 
 def context_vectors(run: FinishedRun, data: Path, rows: Rows) -> Vectors:
@@ -205,19 +208,12 @@ def context_vectors(run: FinishedRun, data: Path, rows: Rows) -> Vectors:
     checkpoint = next((path for path in parts if path.is_dir()), None)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loaded = LoadedUntrained.load(run.config.settings.encoder, checkpoint, device)
-    tokenizer, budget = Tokenizer(loaded.config.backbone), loaded.config.budget
+    tokenizer = Tokenizer(loaded.config.backbone)
     found: list[Vectors] = []
     for start in range(0, len(rows), _POOLS_IN_MEMORY):
         contexts = read_rows(data, "train", rows[start : start + _POOLS_IN_MEMORY], ["context"])["context"].to_pylist()
-        ids = [
-            loaded.layout.context_ids(
-                [
-                    np.array(one[-budget.max_context_tokens :], np.int32)
-                    for one in tokenizer([u["text"] for u in turns])
-                ],
-                None,
-            )
-            for turns in contexts
-        ]
-        found.append(text_vectors(loaded.encoder, loaded.layout, ids, device))
+        ids = ids_by_text((utterance["text"] for turns in contexts for utterance in turns), tokenizer)
+        texts = [[np.array(ids[utterance["text"]], np.int32) for utterance in turns] for turns in contexts]
+        inputs = [loaded.layout.context_ids(turns, None) for turns in texts]
+        found.append(text_vectors(loaded.encoder, loaded.layout, inputs, device))
     return np.concatenate(found) if found else np.zeros((0, 1), np.float32)

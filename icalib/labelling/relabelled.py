@@ -30,34 +30,37 @@ Change = Callable[[int, dict[str, Any]], None]
 
 
 class Labels:
-    """The training pools' labels and their order; `labelled` has the rows of labelled pools, in that order."""
+    """The training pools' labels and their order."""
 
     def __init__(self, data: Path, pool_set: PoolSet) -> None:
         self._order = read_column(data, "train", "label_order")
-        self.labelled: list[int] = labelled_rows(pool_set, self._order).tolist()
+        self._labelled: dict[int, None] = dict.fromkeys(labelled_rows(pool_set, self._order).tolist())
         self.num_pools = len(self._order)
         self._labels: dict[int, dict[str, Any]] = {}
         self._intents: dict[int, list[list[str]]] = {}
+
+    @property
+    def labelled(self) -> list[int]:
+        """The rows of labelled pools, in the order in which they became labelled."""
+        return list(self._labelled)
 
     def set(self, row: int, right: Right, intents: list[list[str]]) -> None:
         """Label a pool; utterances without intents keep those that they had."""
         self._labels[row] = {"label": right[0] if right else NONE_RIGHT, "also_right": list(right[1:])}
         self._intents[row] = intents
-        if row not in self.labelled:
-            self.labelled.append(row)
+        self._labelled.setdefault(row)
 
     def forget(self, row: int) -> None:
         """Make a pool's label unknown, which an earlier import has set."""
         self._labels[row] = {"label": UNKNOWN_LABEL, "also_right": []}
-        self.labelled = [other for other in self.labelled if other != row]
+        self._labelled.pop(row, None)
 
     def change(self) -> Change:
         """Return what changes the training pools: labelled ones first, then known ones as before, and −1 for others."""
-        first = set(self.labelled)
-        forgotten = set(self._labels) - first
         ranked: list[int] = np.argsort(self._order, kind="stable").tolist()
-        known = [row for row in ranked if self._order[row] >= 0 and row not in first | forgotten]
-        order = {row: index for index, row in enumerate([*self.labelled, *known])}
+        changed = self._labelled.keys() | self._labels.keys()
+        known = [row for row in ranked if self._order[row] >= 0 and row not in changed]
+        order = {row: index for index, row in enumerate([*self._labelled, *known])}
 
         def change(number: int, row: dict[str, Any]) -> None:
             row.update({**self._labels.get(number, {}), "label_order": order.get(number, -1)})

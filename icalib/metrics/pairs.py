@@ -125,6 +125,16 @@ class PoolScores:
         return np.add.reduceat(values.astype(np.float64), self.offsets[:-1])
 
 
+def ranked_rows(predictions: pa.Table) -> tuple[IntArray, IntArray]:
+    """Return the rows of a PREDICTION_SCHEMA table by pool and falling logit [N], and where each pool begins [B].
+
+    Pools are in the order of their ids, and equal logits in that of the table.
+    """
+    ids = np.array(predictions["pool_id"].to_pylist())
+    order = np.lexsort((-predictions["logit"].to_numpy(), ids))
+    return order, np.unique(ids[order], return_index=True)[1]
+
+
 def check_same_pools(runs: Sequence[PoolScores]) -> None:
     """Refuse, by a DataError, to compare runs that were not evaluated on the same pools."""
     first = set(runs[0].pool_ids)

@@ -21,6 +21,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.storage import local_path, pull
 from icalib.data.pools import as_pools, iter_pools, read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, Pool, Split
+from icalib.metrics.pairs import ranked_rows
 from icalib.parts.sum import SumOfParts, column_files
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted
@@ -118,7 +119,7 @@ class Mistake:
     """
 
     pool_id: str
-    place: str
+    stage: str
     prob: float
     information: float
     gain: float | None
@@ -127,19 +128,17 @@ class Mistake:
 def mistakes(folder: Path, number: int = 10) -> list[Mistake]:
     """Return the most confident wrong pseudo labels of each round, and the most confident wrong test answers."""
     run = RunFolder.open(folder)
+    labels = {path.name: read_parquet(path / "pseudo_labels.parquet") for path in run.round_folders}
     tables = {
-        f"round {path.parent.name}": read_parquet(path).filter((pc.field("label") == 1) & (pc.field("gold") == 0))
-        for path in sorted(run.path.glob("rounds/*/pseudo_labels.parquet"))
+        f"round {name}": table.filter((pc.field("label") == 1) & (pc.field("gold") == 0))
+        for name, table in labels.items()
     }
     predicted = run.predictions("test")
-    best = predicted.sort_by([("logit", "descending")]).group_by("pool_id", use_threads=False).aggregate(
-        [("label", "first"), ("prob", "first"), ("mutual_information", "first"), ("gain", "first")]
-    )  # fmt: skip
-    wrong = best.filter(pc.field("label_first") == 0)
-    tables["test"] = wrong.rename_columns([name.removesuffix("_first") for name in wrong.column_names])
+    order, starts = ranked_rows(predicted)
+    tables["test"] = predicted.take(order[starts]).filter(pc.field("label") == 0)
     return [
-        Mistake(row["pool_id"], place, row["prob"], row["mutual_information"], _or_none(row["gain"]))
-        for place, table in tables.items()
+        Mistake(row["pool_id"], stage, row["prob"], row["mutual_information"], _or_none(row["gain"]))
+        for stage, table in tables.items()
         for row in table.sort_by([("prob", "descending")]).slice(0, number).to_pylist()
     ]
 

@@ -44,7 +44,7 @@ def print_mistakes(found: Sequence[Mistake], console: Console | None = None) -> 
     headings = ("where", "pool", "p̄", "g", "Δ")
     rows = [
         (
-            one.place,
+            one.stage,
             one.pool_id,
             format_value(one.prob),
             format_value(one.information) if one.information else MISSING,
