@@ -110,6 +110,9 @@ class AbstractEncoder(Component, nn.Module):
             """Return the settings of the encoder to post-train, which all methods share."""
             return self
 
+        def check_dropout(self) -> None:
+            """Raise a SettingError if the dropout that is provided is 0, as in some backbones."""
+
     width: int
     state_width: int
     """Width of `states_BLD`, from which intents and masked tokens are predicted."""
@@ -156,8 +159,8 @@ class BackboneEncoder(AbstractEncoder):
             set_num_layers(loaded, num_layers)
             return loaded
 
+        @override
         def check_dropout(self) -> None:
-            """Raise a SettingError if there is no dropout."""
             if not (has_dropout(self.load_backbone_config()) if self.dropout is None else self.dropout):
                 raise SettingError(
                     f"mc-dropout needs dropout, and that of `{self.backbone}` is 0: all its passes would be the same. "

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def num_threads(number: int) -> Generator[None]:
+def num_threads(number: int) -> Generator[None, None, None]:
     """Compute with a number of threads, and then with as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)

@@ -27,7 +27,6 @@ from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import PoolSet, Split
-from icalib.encoders.transformer import BackboneEncoder
 from icalib.methods.composition import Method
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
@@ -111,7 +110,7 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
             )
     method = config.settings
     method.regime.check()
-    if method.uncertainty.needs == "dropout" and isinstance(method.encoder, BackboneEncoder.Config):
+    if method.uncertainty.needs == "dropout":
         method.encoder.check_dropout()
     if isinstance(method.calibration, PoolSoftmax.Config) and pool_set.num_unanswerable:
         raise SettingError(

@@ -11,7 +11,7 @@ from helpers.artifacts import known
 from helpers.observers import Silent
 from helpers.scoring import score_pools
 from helpers.tiny_families import FAMILIES, Family, write_family
-from helpers.tiny_models import BUDGET, attention_mask, pool_texts, random_batch, tiny_ranker, token_store
+from helpers.tiny_models import BUDGET, attention_mask, pool_texts, random_batch, sharpened, tiny_ranker, token_store
 from helpers.train_jobs import answer_job
 from torch import Tensor, nn
 from transformers import GPT2Config
@@ -70,17 +70,6 @@ class Made:
 @pytest.fixture(scope="module", params=FAMILIES)
 def made(request: pytest.FixtureRequest, tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(request.param, tiny_pools, tmp_path_factory.mktemp(request.param))
-
-
-def sharpened(ranker: Ranker) -> Ranker:
-    """Make logits differ by some units between texts, as those of trained rankers do."""
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(1)
-        for parameter in ranker.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(6)
-        ranker.answer_head.linear.weight.normal_()
-    return ranker
 
 
 def logits(ranker: Ranker, batch: Batch) -> Tensor:

@@ -148,6 +148,17 @@ def tiny_ranker(name: Path, *, seed: int = 0, intents: tuple[str, ...] = (), **e
         return Ranker(ranker_config(name, intents=intents, **encoder)).eval()
 
 
+def sharpened(ranker: Ranker, factor: float = 6) -> Ranker:
+    """Make logits differ by some units between texts, as those of trained rankers do."""
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(1)
+        for parameter in ranker.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(factor)
+        ranker.answer_head.linear.weight.normal_()
+    return ranker
+
+
 def random_batch(ranker: Ranker, *, num_pairs: int = 8, seed: int = 0) -> Batch:
     """Pairs of random tokens, of different lengths."""
     layout, generator = ranker.layout, torch.Generator().manual_seed(seed)

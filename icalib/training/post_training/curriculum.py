@@ -16,7 +16,7 @@ from icalib.encoders.transfer import to_device
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.post_training.task import WindowTask
 
-_MASKED_SHARE = 0.15  # of the tokens: Devlin et al. 2019, §3.1
+_MASKED_FRACTION = 0.15  # of the tokens: Devlin et al. 2019, §3.1
 
 
 class Vocabulary(NamedTuple):
@@ -85,7 +85,7 @@ class PostTrainingCurriculum:
             logits_BK = forward("classify", make_batch(encoded, self._layout, device), head=task)
             return task, _losses(logits_BK, classes_B).sum()
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        masked = mask_tokens(encoded, _MASKED_SHARE, self._layout, self._vocabulary, rng)
+        masked = mask_tokens(encoded, _MASKED_FRACTION, self._layout, self._vocabulary, rng)
         logits_BK, token_logits_NV = forward(
             "classify",
             make_batch(masked.encoded, self._layout, device),

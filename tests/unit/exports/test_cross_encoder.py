@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.tiny_models import attention_mask, pool_texts, random_batch, tiny_ranker, word_pieces, write_backbone
+from helpers.tiny_models import (
+    attention_mask,
+    pool_texts,
+    random_batch,
+    sharpened,
+    tiny_ranker,
+    word_pieces,
+    write_backbone,
+)
 from transformers import MobileBertConfig, MobileBertModel
 
 from icalib.calibration.fitted import AffineMap
@@ -16,21 +24,8 @@ from icalib.core.errors import SettingError
 from icalib.encoders.spectral_norm import SpectralNorm
 from icalib.exports.stock import CROSS_ENCODER_FILES, classifier_of, write_stock
 from icalib.exports.texts import stock_tokenizer
-from icalib.models.ranker import Ranker
 
 CALIBRATION = AffineMap(slope=1.7, offset=-0.4)
-
-
-def sensitive(backbone: Path, **settings: Any) -> Ranker:
-    """A ranker whose logits differ by several units between texts, as those of trained ones do."""
-    ranker = tiny_ranker(backbone, **settings)
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(1)
-        for parameter in ranker.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(8)
-        ranker.answer_head.linear.weight.normal_()
-    return ranker
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,7 @@ def sensitive(backbone: Path, **settings: Any) -> Ranker:
 def test_the_classifiers_logit_is_the_calibrated_one(
     slope: float, family: str, settings: dict[str, Any], tiny_bert: Path, tiny_roberta: Path
 ) -> None:
-    ranker = sensitive(tiny_bert if family == "bert" else tiny_roberta, **settings)
+    ranker = sharpened(tiny_ranker(tiny_bert if family == "bert" else tiny_roberta, **settings), 8)
     batch = random_batch(ranker)
     inputs = {"input_ids": batch.ids_BL, "attention_mask": attention_mask(batch)}
     if ranker.encoder.has_segments:
@@ -61,7 +56,7 @@ def test_the_classifiers_logit_is_the_calibrated_one(
 def test_the_files_are_those_that_sentence_transformers_writes(tiny_bert: Path, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 
-    ranker = sensitive(tiny_bert)
+    ranker = sharpened(tiny_ranker(tiny_bert), 8)
     tokenizer = stock_tokenizer(str(tiny_bert), ranker.layout, has_segments=True)
     write_stock(tmp_path / "ours", classifier_of(ranker, CALIBRATION), tokenizer, CROSS_ENCODER_FILES)
     loaded = CrossEncoder(str(tmp_path / "ours"), device="cpu")
