@@ -7,18 +7,17 @@ import hashlib
 import json
 import os
 import shutil
-from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from icalib.core.files import atomic_write
+from icalib.core.files import atomic_write, content_digest
 from icalib.core.seeding import child_seed
 from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
@@ -28,19 +27,68 @@ from icalib.data.schema import NONE_RIGHT, POOL_SCHEMA, Split, right_indices
 from icalib.data.splits import LeakCheck, label_order
 
 
+class SplitWriter:
+    """Writes a split's pools in row groups of `ROW_GROUP`, by which they are read, and counts what they have."""
+
+    def __init__(self, folder: Path, split: Split, inputs: Mapping[str, Any]) -> None:
+        self._schema = POOL_SCHEMA.with_metadata({INPUTS_KEY: json.dumps(inputs)})
+        self._path, self._digest = folder / split_file(split), hashlib.sha256()
+        self._group: list[dict[str, Any]] = []
+        self.num_unanswerable = self.num_several_right = 0
+        self._num_right = self._num_answerable = 0
+
+    def __enter__(self) -> Self:
+        self._file = pq.ParquetWriter(self._path, self._schema, compression="zstd")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._file:
+            if error[0] is None and self._group:
+                self._flush()
+
+    def add(self, pool: dict[str, Any]) -> None:
+        """Write a pool after those before it."""
+        right = right_indices(pool["label"], pool["also_right"])
+        self.num_unanswerable += pool["label"] == NONE_RIGHT
+        self.num_several_right += len(right) > 1
+        self._num_right += len(right)
+        self._num_answerable += bool(right)
+        self._digest.update(row_digest(pool))
+        self._group.append(pool)
+        if len(self._group) == ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._file.write_table(pa.Table.from_pylist(self._group, schema=self._schema))
+        self._group = []
+
+    @property
+    def digest(self) -> str:
+        """Digest of the pools."""
+        return self._digest.hexdigest()
+
+    @property
+    def mean_right(self) -> float:
+        """Mean number of right candidates of the pools that have any; 0 unless some have several."""
+        return self._num_right / self._num_answerable if self.num_several_right else 0.0
+
+
+def described(splits: Mapping[Split, SplitWriter]) -> dict[str, Any]:
+    """Return the fields of `PoolSet` that follow from the pools of all splits; counts and means are those above 0."""
+    found: dict[str, Any] = {"digest": content_digest({split: one.digest for split, one in splits.items()})}
+    for name in ("num_unanswerable", "num_several_right", "mean_right"):
+        found[name] = {split: value for split, one in splits.items() if (value := getattr(one, name))}
+    return found
+
+
 class PoolWriter:
     """Turns spilled rows into shuffled pools in Parquet, one file a split, with `inputs` in its metadata."""
 
     def __init__(self, folder: Path, seed: int, inputs: dict[str, Any]) -> None:
         self.folder, self.seed = folder, seed
         self.leaks = LeakCheck()
-        self.metadata = {INPUTS_KEY: json.dumps(inputs)}
-        self.digests: dict[str, str] = {}
-        self.num_candidates = 0
-        self.num_unanswerable: Counter[str] = Counter()
-        self.num_several_right: Counter[str] = Counter()
-        self._num_right: Counter[str] = Counter()
-        self._num_answerable: Counter[str] = Counter()
+        self.inputs, self.num_candidates = inputs, 0
+        self.splits: dict[Split, SplitWriter] = {}
 
     def write(
         self,
@@ -58,10 +106,7 @@ class PoolWriter:
         loses_right = _drawn(spill, unanswerable, self.seed) if unanswerable else None
         if split == "train":
             order = label_order(corpus.has_intents, corpus.label_known, self.seed)
-        schema = POOL_SCHEMA.with_metadata(self.metadata)
-        digest = hashlib.sha256()
-        group: list[dict[str, Any]] = []
-        with pq.ParquetWriter(self.folder / split_file(split), schema, compression="zstd") as writer:
+        with SplitWriter(self.folder, split, self.inputs) as writer:
             for number, row in enumerate(spill.rows()):
                 wrong = [] if negatives is None else [spill.response(other) for other in negatives[number].tolist()]
                 if loses_right is None:
@@ -71,22 +116,10 @@ class PoolWriter:
                 else:
                     row["candidates"] += wrong[:-1]
                 row["label_order"] = -1 if order is None else int(order[number])
-                pool = self._shuffled(row)
-                self.num_unanswerable[split] += int(pool["label"] == NONE_RIGHT)
-                self.num_several_right[split] += int(bool(pool["also_right"]))
-                self._num_right[split] += len(right_indices(pool["label"], pool["also_right"]))
-                self._num_answerable[split] += int(pool["label"] >= 0)
-                digest.update(row_digest(pool))
-                group.append(pool)
-                if len(group) == ROW_GROUP or number == spill.num_rows - 1:
-                    writer.write_table(pa.Table.from_pylist(group, schema=schema))
-                    group = []
+                writer.add(self._shuffled(row))
+                if (number + 1) % ROW_GROUP == 0 or number == spill.num_rows - 1:
                     progress(f"write {split}", number + 1, spill.num_rows)
-        self.digests[split] = digest.hexdigest()
-
-    def mean_right(self) -> dict[str, float]:
-        """Return `PoolSet.mean_right` of what was written."""
-        return {split: self._num_right[split] / self._num_answerable[split] for split in +self.num_several_right}
+        self.splits[split] = writer
 
     def _shuffled(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the row with its candidates in an order that depends on the seed and the pool's id alone."""

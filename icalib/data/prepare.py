@@ -11,14 +11,14 @@ from typing import Any
 
 from icalib.core.contents import facts_of
 from icalib.core.errors import DataError, SettingError
-from icalib.core.files import content_digest, write_json
+from icalib.core.files import write_json
 from icalib.core.storage import location, pull, push
 from icalib.core.version import __version__
 from icalib.data.corpus import RejectedRecords, hold_out, read_corpus, shortest_context
 from icalib.data.logs import LOGS_FILE, write_logs
 from icalib.data.mining import Progress, mine_split, responses_together
 from icalib.data.negatives import NEGATIVE_SAMPLERS, ParallelMap
-from icalib.data.pool_folder import PoolWriter, replaced_folder
+from icalib.data.pool_folder import PoolWriter, described, replaced_folder
 from icalib.data.pools import prepared_inputs, read_pool_set, split_file
 from icalib.data.protocols import PROTOCOLS, unmet, with_protocol
 from icalib.data.schema import POOLS_FILE, POOLS_VERSION, SPLITS, PoolSet
@@ -127,7 +127,7 @@ def _write(
     pool_set = PoolSet(
         version=POOLS_VERSION,
         name=name,
-        digest=content_digest(writer.digests),
+        **described(writer.splits),
         source=location(Path(source_path)),
         source_digest=inputs["source_digest"],
         reader=source.reader,
@@ -143,9 +143,6 @@ def _write(
         default_labelled_fraction=settings.labelled or corpus.fraction_with_intents(),
         intents=tuple(sorted(corpus.intents)),
         num_pools=corpus.num_rows,
-        num_unanswerable=+writer.num_unanswerable,
-        num_several_right=+writer.num_several_right,
-        mean_right=writer.mean_right(),
         num_dialogues=writer.leaks.num_dialogues(),
         num_rejected=rejected.count if rejected else 0,
         num_logs=num_logs,
