@@ -35,7 +35,7 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker
 from icalib.parts.job import ColumnJob
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout

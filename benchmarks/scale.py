@@ -108,7 +108,7 @@ def _tokenise(work: Path, size: int) -> None:
 
     from icalib.data.encoding import Budget
     from icalib.data.pools import read_pool_set
-    from icalib.pipeline.tokens import TokenizeJob
+    from icalib.stages.tokens import TokenizeJob
 
     words = work.parent / "bert"
     if not words.is_dir():

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from icalib.core.run_folder import RunFolder
     from icalib.data.negatives import ParallelMap
     from icalib.pipeline.config import RunConfig
-    from icalib.pipeline.executor import Executor
     from icalib.pipeline.run import RunContext
     from icalib.reports.progress import TerminalProgress
+    from icalib.stages.executor import Executor
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Session:
 
     def _executor(self) -> Executor:
         if self.place.executor == "local":
-            from icalib.pipeline.executor import LocalExecutor
+            from icalib.stages.executor import LocalExecutor
 
             return LocalExecutor()
         from icalib.distributed.executor import RayExecutor

@@ -23,8 +23,8 @@ from icalib.distributed.engine import load_deepspeed
 from icalib.distributed.executor import map_shards
 from icalib.distributed.session import Node, alive_nodes, room_for_workers, start
 from icalib.distributed.training import train
-from icalib.pipeline.resources import Resources
 from icalib.pipeline.tiny import tiny_jobs
+from icalib.stages.resources import Resources
 
 R = TypeVar("R")
 

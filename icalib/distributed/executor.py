@@ -13,7 +13,7 @@ from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location, pull
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob
 
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.interrupts import Terminated
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 
 T = TypeVar("T")
 R = TypeVar("R")

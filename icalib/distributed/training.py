@@ -22,7 +22,7 @@ from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerR
 from icalib.distributed.session import alive_nodes, room_for_workers, worker_environment
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob, complete_posterior
 from icalib.training.settings import TrainingSettings
 

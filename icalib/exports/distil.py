@@ -18,15 +18,16 @@ from icalib.data.schema import Split
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.exports.subject import MEASURED, Subject, fitted, known_scores, scores_of
-from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.finished import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext
-from icalib.pipeline.stages import RunStages
-from icalib.regimes.regime import Scoring, Trained, checkpoint
 from icalib.scoring.gain import GainRule
+from icalib.stages.composition import Composition
+from icalib.stages.parts import score
+from icalib.stages.stages import Stages
+from icalib.stages.trained import Scoring, Trained, checkpoint
 from icalib.training.distillation import TARGET_SCHEMA, DistilJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
@@ -85,7 +86,7 @@ def distilled(
     )
 
 
-def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCache]:
+def _stages(run: FinishedRun, context: RunContext) -> tuple[Stages, StageCache]:
     config = run.config
     pool_set = read_pool_set(config.data)
     if pool_set.digest != run.data_digest:
@@ -94,10 +95,12 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[RunStages, StageCach
             f"{run.data_digest}). Distilling needs the run's own pools: prepare them again as they were."
         )
     cache = StageCache(context.runs / CACHE, emit=context.emit)
-    student = Method(encoder=_student_encoder(config.settings.encoder), scoring=config.settings.scoring)
-    stages = RunStages(
-        config=config.model_copy(update={"settings": student}),
+    stages = Stages(
+        composition=Composition(encoder=_student_encoder(config.settings.encoder), scoring=config.settings.scoring),
+        folder=config.data,
         pool_set=pool_set,
+        selection=config.selection,
+        seed=config.seed,
         cache=cache,
         executor=context.executor,
         emit=context.emit,
@@ -121,7 +124,7 @@ def _start(run: FinishedRun) -> Artifact | None:
     return Artifact(path=folder.resolve(), digest=checkpoint_digest(folder)) if folder.is_dir() else None
 
 
-def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context: RunContext) -> Artifact:
+def _targets(run: FinishedRun, stages: Stages, max_pools: int | None, context: RunContext) -> Artifact:
     config = run.config
     limits = [limit for limit in (max_pools, config.limit.get("train")) if limit is not None]
     scores = score_stages(run, config.data, "train", min(limits, default=None), context)
@@ -133,7 +136,7 @@ def _targets(run: FinishedRun, stages: RunStages, max_pools: int | None, context
     return stages.run(StageName("distil-targets"), job).artifact(_TARGETS)
 
 
-def _predictions(stages: RunStages, model: Trained, split: Split) -> pa.Table:
+def _predictions(stages: Stages, model: Trained, split: Split) -> pa.Table:
     scoring = Scoring(split, "all", Deterministic.Config())
-    scores = MemberScores([stages.score(StageName("distilled-scores", split), model, scoring)])
+    scores = MemberScores([score(stages, StageName("distilled-scores", split), model, scoring)])
     return prediction_table(scores, Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5))

@@ -1,7 +1,7 @@
 """BERT cross-encoder on the labelled pools: one pass, binary cross-entropy."""
 
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 
 presets = {"paper-icast": papers.ICAST_BASELINE, "paper-gpf": papers.GPF, "paper-pg": papers.PG}
 

@@ -1,6 +1,6 @@
 """The backbone as an untrained bi-encoder: cosine of mean vectors. A row of every comparison."""
 
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.untrained import Untrained
 
 

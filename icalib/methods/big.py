@@ -1,7 +1,7 @@
 """BIG (Deng Y. et al. 2021): wrong pairs below pseudo-positives, retrieved or written by two language models."""
 
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import PseudoPositives
 

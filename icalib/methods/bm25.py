@@ -1,6 +1,6 @@
 """BM25 of the candidate given the context; no training. A row of every comparison."""
 
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.untrained import Untrained
 
 

@@ -1,6 +1,6 @@
 """Likeness to the other candidates without the context: what pools give away. A row of every comparison."""
 
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.untrained import Untrained
 
 

@@ -15,7 +15,7 @@ from icalib.core.text import short_repr, shortened
 from icalib.methods.papers import Preset, plain
 
 if TYPE_CHECKING:
-    from icalib.methods.composition import Method
+    from icalib.methods.method import Method
     from icalib.regimes.pseudo_labels import PseudoLabelRule
 
 EXTERNAL = "external:"
@@ -27,7 +27,7 @@ def method_names() -> list[str]:
     import icalib.methods as package
 
     names = [module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)]
-    return [name for name in names if name not in ("catalogue", "composition", "papers")]
+    return [name for name in names if name not in ("catalogue", "method", "papers")]
 
 
 def list_methods() -> dict[str, str]:
@@ -52,7 +52,7 @@ def load_method(name: str) -> Method:
     if name.startswith(EXTERNAL):
         return _external(name.removeprefix(EXTERNAL))
     module = _module(name)
-    from icalib.methods.composition import Method  # after the check of the name: it imports torch
+    from icalib.methods.method import Method  # after the check of the name: it imports torch
 
     made = getattr(module, "method", None)
     if made is None:
@@ -87,7 +87,7 @@ def label(name: str) -> str:
 def _external(model: str) -> Method:
     if not model:
         raise SettingError("`external:` lacks a model: write e.g. external:cross-encoder/ms-marco-MiniLM-L6-v2.")
-    from icalib.methods.composition import Method
+    from icalib.methods.method import Method
     from icalib.regimes.untrained import External
 
     return Method(regime=External.Config(model=model), post_training=None, similarity=None, intent=None)

@@ -1,6 +1,6 @@
 """The bi-encoder after contrastive post-training on dialogues and logs, without labels: a strong and fast baseline."""
 
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.untrained import Untrained
 from icalib.training.post_training.contrastive import Contrastive
 

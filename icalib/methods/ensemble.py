@@ -5,7 +5,7 @@ GPF-BERT's two members, one BERT and its MC-dropout reading, are `regime.members
 """
 
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.methods.papers import Sourced
 from icalib.regimes.ensemble import Ensemble
 

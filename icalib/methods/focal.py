@@ -2,7 +2,7 @@
 
 from icalib.losses.focal import FocalLoss
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 
 presets = {"paper-gpf": papers.GPF | papers.FOCAL_LOSS}
 

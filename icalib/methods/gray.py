@@ -2,7 +2,7 @@
 
 from icalib.calibration.calibrator import Platt
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.augmented import Augmented
 from icalib.training.contrast import GreyHinge
 from icalib.training.settings import TrainingSettings

@@ -1,7 +1,7 @@
 """ICAST: self-training with intent confidence gain and answer-label calibration (Deng et al. 2023)."""
 
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.self_training import SelfTraining
 from icalib.uncertainty.estimator import MCDropout
 

@@ -2,7 +2,7 @@
 
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.losses.focal import FocalLoss
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining
 from icalib.training.settings import TrainingSettings

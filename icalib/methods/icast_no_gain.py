@@ -2,7 +2,7 @@
 
 from icalib.core.component import with_setting
 from icalib.methods import icast, papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.scoring.gain import ALWAYS_INTENTS
 
 presets = {

@@ -2,7 +2,7 @@
 
 from icalib.core.component import with_setting
 from icalib.methods import icast_no_gain, papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 
 _ONE_PASS = "intents always, Eq. 5 and 6 only; one pass with dropout instead of five"
 

@@ -2,7 +2,7 @@
 
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.losses.head_objective import HeadObjective
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining
 from icalib.training.settings import TrainingSettings

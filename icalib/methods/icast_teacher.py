@@ -1,7 +1,7 @@
 """ICAST's teacher alone: both views and intents, labelled pools only (ICAST Table 2, "Teacher")."""
 
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
 from icalib.uncertainty.estimator import MCDropout
 

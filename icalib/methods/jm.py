@@ -3,7 +3,7 @@
 from icalib.encoders.joint import JointEncoder
 from icalib.losses.listwise import PoolCrossEntropy
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 

@@ -1,7 +1,7 @@
 """BERT with MC dropout: T = 10 passes at prediction (GPF-BERT, PG-DRR)."""
 
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.uncertainty.estimator import MCDropout
 
 presets = {

@@ -4,7 +4,7 @@ from icalib.calibration.calibrator import PriorShift
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.losses.head_objective import HeadObjective
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior

@@ -2,7 +2,7 @@
 
 from icalib.encoders.sam import SAM
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 

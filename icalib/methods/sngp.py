@@ -2,7 +2,7 @@
 
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Posterior

@@ -1,7 +1,7 @@
 """TSST: teacher-student self-training without intents, ICAST's −IG."""
 
 from icalib.methods import papers
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.self_training import SelfTraining
 
 presets = {"paper-icast": papers.TSST}

@@ -11,7 +11,7 @@ from pydantic import Field
 from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.files import FOLDER_NAME
 from icalib.data.selection import Fraction, Limit, Selection
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 
 
 class RunConfig(Settings):

@@ -29,11 +29,11 @@ from icalib.parts.job import ColumnJob
 from icalib.parts.similarity import SimilarityJob
 from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, stages_of
-from icalib.pipeline.tokens import TokenizeJob
 from icalib.regimes.pseudo_labelling import PseudoLabelJob
 from icalib.regimes.regime import AbstractRegime
+from icalib.stages.executor import LocalExecutor
+from icalib.stages.tokens import TokenizeJob
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import TrainingJob
 from icalib.uncertainty.estimator import MCDropout

@@ -16,7 +16,7 @@ from icalib.core.files import read_json, write_json
 from icalib.core.job import Artifact
 from icalib.core.run_tables import INTENT_SCHEMA, PREDICTION_SCHEMA
 from icalib.core.stage_cache import Stage
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
 from icalib.metrics.summary import summarise

@@ -28,7 +28,6 @@ from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
-from icalib.methods.composition import ScoringSettings
 from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS
 from icalib.parts.cost import Cost, measure_costs
@@ -39,10 +38,12 @@ from icalib.parts.sum import PARTS_FILE, read_member
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.run import CACHE, RunContext
-from icalib.pipeline.stages import RunStages
-from icalib.regimes.regime import AbstractRegime, Member, Trained
+from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.gain import AUTHORS_CHOICE
 from icalib.scoring.untrained import selected_pools
+from icalib.stages.composition import ScoringSettings
+from icalib.stages.stages import Stages
+from icalib.stages.trained import Trained
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -176,10 +177,12 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
     members = [Member(_kept(folder), estimator) for folder, estimator in run.members]
     if members:  # the encoder in a checkpoint refers to the checkpoint's own tokenizer
         method = method.model_copy(update={"encoder": member_encoder(run.members[0][0])})
-    whole = {"data": data, "labelled": 1.0, "limit": limits, "resample_labels": False}
-    stages = RunStages(
-        config=run.config.model_copy(update={**whole, "settings": method}),
+    stages = Stages(
+        composition=method,
+        folder=data,
         pool_set=read_pool_set(data),
+        selection=Selection(labelled_fraction=1.0, limit=limits),
+        seed=run.config.seed,
         splits=(split,),
         cache=StageCache(context.runs / CACHE, emit=context.emit),
         executor=context.executor,

@@ -25,18 +25,18 @@ from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import JobCache, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
-from icalib.data.pools import read_pool_set
-from icalib.data.schema import PoolSet, Split
-from icalib.methods.composition import Method
+from icalib.data.pools import read_column, read_pool_set
+from icalib.data.schema import SPLITS, PoolSet, Split
+from icalib.methods.method import Method
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
-from icalib.pipeline.executor import Executor
 from icalib.pipeline.record import RunRecord
-from icalib.pipeline.stages import RunStages
 from icalib.regimes.regime import AbstractRegime, Member
+from icalib.stages.executor import Executor
+from icalib.stages.stages import Stages
 from icalib.training.job import best_epoch
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
@@ -109,6 +109,8 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
                 "computed on test. Prepare data with all three splits."
             )
     method = config.settings
+    if method.regime.trains:
+        _check_labels(config)
     method.regime.check()
     if method.uncertainty.needs == "dropout":
         method.encoder.check_dropout()
@@ -121,6 +123,18 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
             f"`{config.method}` trains on intents, and no utterance of {config.data} has any. "
             "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
         )
+
+
+def _check_labels(config: RunConfig) -> None:
+    """Refuse a split without any pool with a known right candidate."""
+    for split in SPLITS:
+        rows = config.selection.rows(split, "labelled", read_column(config.data, split, "label_order"))
+        if not (read_column(config.data, split, "label")[rows] >= 0).any():
+            raise SettingError(
+                f"no {split} pool of {config.data} has a known right candidate (`label` is -1 in all pools that this "
+                "run uses). Training needs labelled pools; thresholds and metrics need labelled validation and test "
+                "pools. Prepare data with labels in all three splits."
+            )
 
 
 def _train_and_predict(
@@ -161,12 +175,18 @@ def _train_and_predict(
     return fitted
 
 
-def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache) -> RunStages:
-    """Return the stages of a run, whose pools have the labels that it needs."""
-    stages = RunStages(config=config, pool_set=pool_set, cache=cache, executor=context.executor, emit=context.emit)
-    if config.settings.regime.trains:
-        stages.check_labels()
-    return stages
+def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache) -> Stages:
+    """Return the stages of a run."""
+    return Stages(
+        composition=config.settings,
+        folder=config.data,
+        pool_set=pool_set,
+        selection=config.selection,
+        seed=config.seed,
+        cache=cache,
+        executor=context.executor,
+        emit=context.emit,
+    )
 
 
 def _write_metrics(

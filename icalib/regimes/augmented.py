@@ -9,10 +9,17 @@ from pydantic import SerializeAsAny
 from typing_extensions import override
 
 from icalib.core.combination import PAIR_LOGITS, POOL_TEXTS, Capabilities
+from icalib.core.job import Artifact
 from icalib.core.stage_cache import StageName
-from icalib.generation.generator import AbstractGenerator
+from icalib.data.generated import GENERATED_TOKENS
+from icalib.generation.generator import AbstractGenerator, Task
+from icalib.generation.job import GenerateJob, TokenizeTextsJob
+from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
-from icalib.regimes.regime import AbstractRegime, AnswerTraining, Augmentation, Member, Outcome, Stages
+from icalib.regimes.regime import AbstractRegime, Member, Outcome
+from icalib.stages.parts import Generated, PartTraining
+from icalib.stages.stages import Stages
+from icalib.stages.trained import checkpoint
 from icalib.training.contrast import AbstractContrast, GreyHinge
 from icalib.training.settings import TrainingSettings
 
@@ -50,9 +57,28 @@ class Augmented(AbstractRegime):
 
     def run(self, stages: Stages) -> Outcome:
         """Generate texts, then train; with weight 0 no texts are generated, and training is supervised."""
-        contrast, augmentation = self.config.contrast, None
-        if contrast.weight:
-            texts = stages.generate(contrast.wanted, contrast.num_answers, self.config.generator)
-            augmentation = Augmentation(texts, contrast)
-        model = stages.train(StageName("teacher"), AnswerTraining(self.config.training, augmentation=augmentation))
+        generated = Generated(self._texts(stages), self.config.contrast) if self.config.contrast.weight else None
+        model = PartTraining(stages, StageName("teacher"), self.config.training, generated=generated).train()
         return Outcome((Member(model, stages.estimator),))
+
+    def _texts(self, stages: Stages) -> Artifact:
+        """Generate texts for the labelled pools, fine-tuning the models that the generator needs, and tokenise them."""
+        contrast, generator, encoder = self.config.contrast, self.config.generator, stages.encoder
+        selection = stages.selection.for_training()
+        models: dict[Task, Artifact] = {}
+        if isinstance(generator, LanguageModel.Config):
+            for task in generator.fine_tuned_tasks(contrast.wanted):
+                job = GeneratorJob(task=task, generator=generator, data=stages.data, selection=selection)
+                models[task] = checkpoint(stages.run(StageName(f"{task}-generator"), job))
+        job = GenerateJob(
+            data=stages.data,
+            selection=selection,
+            wanted=contrast.wanted,
+            num_answers=contrast.num_answers,
+            generator=generator,
+            models=models,
+        )
+        name = StageName(contrast.wanted.replace("_", "-"))
+        texts = stages.run(name, job).artifact()
+        job = TokenizeTextsJob(texts=texts, backbone=encoder.backbone, budget=encoder.budget)
+        return stages.run(StageName("generated-tokens", name.label), job).artifact(GENERATED_TOKENS)

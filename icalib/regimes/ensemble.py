@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, final
 
 from pydantic import Field
 from typing_extensions import override
 
 from icalib.core.combination import UNCERTAINTY, WHOLE_POOLS, Capabilities
+from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import StageName
-from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, Outcome, Stages
+from icalib.regimes.regime import AbstractRegime, Member, Outcome
+from icalib.stages.parts import PartTraining
+from icalib.stages.stages import Stages
+from icalib.stages.trained import Trained
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 
@@ -53,8 +58,22 @@ class Ensemble(AbstractRegime):
 
     @override
     def run(self, stages: Stages) -> Outcome:
-        names = [StageName("teacher", f"member-{index}" if index else "") for index in range(self.config.num_trained)]
-        models = stages.train_members(names, AnswerTraining(self.config.training))
+        models = self._train(stages)
         if self.config.members == "plain_and_estimated":
             return Outcome((Member(models[0], Deterministic.Config()), Member(models[0], stages.estimator)))
         return Outcome(tuple(Member(model, stages.estimator) for model in models))
+
+    def _train(self, stages: Stages) -> list[Trained]:
+        """Train the first member with all resources and the run's seed, as `bert` does, and the others in parallel."""
+        training, others = self.config.training, range(1, self.config.num_trained)
+        first = PartTraining(stages, StageName("teacher"), training).train()
+        if not others:
+            return [first]
+        executor, at_once = stages.executor.split(len(others))
+
+        def member(index: int) -> Trained:
+            name, seed = StageName("teacher", f"member-{index}"), child_seed(stages.seed, "member", index)
+            return PartTraining(stages, name, training, member_seed=seed, member_executor=executor).train()
+
+        with ThreadPoolExecutor(at_once) as pool:
+            return [first, *pool.map(member, others)]

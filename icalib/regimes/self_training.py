@@ -4,7 +4,7 @@
 2-12   for each x in D_u: intents e (Eq. 7), g (Eq. 10), g̃ (Eq. 11),         `_score`, `scoring.gain.choose_views`
        Δ = g̃ − g; read the intents iff Δ > λ
 13-14  select by Eq. 5 and 12, label by Eq. 14: D_p                          `pseudo_labels.assign`
-15     train the student on D_l ∪ D_p (Eq. 15)                               `stages.train`
+15     train the student on D_l ∪ D_p (Eq. 15)                               `PartTraining.train`
 16-17  the student is the next teacher; go to 2                              `run`
 """
 
@@ -22,19 +22,12 @@ from icalib.metrics.catalogue import find_metric
 from icalib.metrics.summary import answer_metrics
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob, selects_any
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.regimes.regime import (
-    AbstractRegime,
-    AnswerTraining,
-    Member,
-    Outcome,
-    Scoring,
-    Stages,
-    Student,
-    Trained,
-    scores_name,
-)
+from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.scoring.gain import GainRule, IntentChoice, pool_scores, resolve_gain_rule
 from icalib.scoring.scores import Shards
+from icalib.stages.parts import PartTraining, score, scores_name
+from icalib.stages.stages import Stages
+from icalib.stages.trained import Scoring, Student, Trained
 from icalib.training.settings import TrainingSettings
 
 
@@ -92,18 +85,19 @@ class SelfTraining(AbstractRegime):
             if config.control:
                 pseudo = self._repeat(stages, pseudo, number)
             student = Student(model, pseudo, scores.name, self._unlabelled(stages), is_control=config.control)
-            training = AnswerTraining(config.student, config.rule.of_views() if config.with_intents else None, student)
-            model = models[number] = stages.train(_in_round(number, "student"), training)  # lines 15 and 16
+            rule = config.rule.of_views() if config.with_intents else None
+            training = PartTraining(stages, _in_round(number, "student"), config.student, rule, student)
+            model = models[number] = training.train()  # lines 15 and 16
         chosen = self._choose(stages, models)
         return Outcome((Member(models[chosen], stages.estimator),), chosen, max(models))
 
     def _teacher(self, stages: Stages) -> Trained:
         rule = GainRule(intents=self.config.rule.intents) if self.config.with_intents else None
-        return stages.train(StageName("teacher"), AnswerTraining(self.config.teacher, rule))
+        return PartTraining(stages, StageName("teacher"), self.config.teacher, rule).train()
 
     def _score(self, stages: Stages, model: Trained, number: int) -> Stage:
         """Predict intents, and p̄ and g of each candidate with and without them."""
-        return stages.score(_in_round(number, "scores"), model, self._unlabelled(stages))
+        return score(stages, _in_round(number, "scores"), model, self._unlabelled(stages))
 
     def _unlabelled(self, stages: Stages) -> Scoring:
         return Scoring("train", "unlabelled", stages.estimator, self._intents, self.config.pools_per_round)
@@ -139,9 +133,8 @@ class SelfTraining(AbstractRegime):
 
     def _validation_scores(self, stages: Stages, model: Trained) -> Stage:
         """Score validation by the job of the final evaluation, which finds these scores if it is of this model."""
-        name = scores_name("validation", 0)
-        name = replace(name, group=f"{model.name}/{name.group}")
-        return stages.score(name, model, Scoring("validation", "all", stages.estimator, self._intents))
+        name = replace(scores_name("validation"), group=f"{model.name}/validation")
+        return score(stages, name, model, Scoring("validation", "all", stages.estimator, self._intents))
 
     def _choose(self, stages: Stages, models: Mapping[int, Trained]) -> int:
         """Return the round whose student predicts best on validation; of equally good ones the last."""

@@ -9,8 +9,10 @@ from typing_extensions import override
 
 from icalib.core.combination import WHOLE_POOLS, Capabilities
 from icalib.core.stage_cache import StageName
-from icalib.regimes.regime import AbstractRegime, AnswerTraining, Member, Outcome, Stages
+from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.scoring.gain import GainRule
+from icalib.stages.parts import PartTraining
+from icalib.stages.stages import Stages
 from icalib.training.settings import TrainingSettings
 
 
@@ -42,6 +44,5 @@ class Supervised(AbstractRegime):
 
     @override
     def run(self, stages: Stages) -> Outcome:
-        training = AnswerTraining(self.config.training, self.config.view_rule())
-        model = stages.train(StageName("teacher"), training)
+        model = PartTraining(stages, StageName("teacher"), self.config.training, self.config.view_rule()).train()
         return Outcome((Member(model, stages.estimator),))

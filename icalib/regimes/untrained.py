@@ -10,9 +10,11 @@ from typing_extensions import override
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
 from icalib.encoders.off_the_shelf import read_stock_model
-from icalib.regimes.regime import AbstractRegime, Member, Outcome, Stages, Trained, checkpoint
+from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
+from icalib.stages.stages import Stages
+from icalib.stages.trained import Trained
 from icalib.training.settings import TrainingSettings
 
 
@@ -52,7 +54,7 @@ class Untrained(AbstractUntrained):
     def run(self, stages: Stages) -> Outcome:
         if stages.start is None:
             return Outcome(())
-        model = Trained(stages.start.name, {"similarity": checkpoint(stages.start)})
+        model = Trained(StageName("post-training"), {"similarity": stages.start})
         return Outcome((Member(model, stages.estimator),))
 
     @override

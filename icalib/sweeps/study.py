@@ -23,7 +23,7 @@ from icalib.core.errors import Abandoned, SettingError
 from icalib.core.files import reading
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.metrics.metric import Direction
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import SAMPLERS, Pruner, Sampler, Space

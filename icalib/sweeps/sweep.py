@@ -26,9 +26,9 @@ from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
 from icalib.metrics.metric import Direction
 from icalib.pipeline.claim import differences
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.executor import Executor
-from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext, run
+from icalib.stages.executor import Executor
+from icalib.stages.resources import Resources
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Rungs, SweepStudy, settings_of

@@ -10,7 +10,7 @@ from helpers.discovery import bases, default_config, discovered
 
 from icalib.core.component import Component, component_class, described, short_name, validated
 from icalib.core.errors import SettingError
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 
 KINDS = [pytest.param(base, owner, id=owner.__name__) for base in bases() for owner in discovered(base)]
 every_component = pytest.mark.parametrize(("base", "owner"), KINDS)

@@ -34,11 +34,11 @@ from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import SumJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
-from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import UntrainedScoreJob
+from icalib.stages.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.distillation import DistilJob
 from icalib.training.job import TrainingJob

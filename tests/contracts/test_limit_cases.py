@@ -15,7 +15,7 @@ from helpers.tiny_models import BUDGET
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
 from icalib.methods.catalogue import load_method
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross

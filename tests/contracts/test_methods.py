@@ -17,7 +17,7 @@ from icalib.data.pools import read_pool_set
 from icalib.encoders.sam import SAM
 from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.methods.catalogue import describe, load_method
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 
 NAMES = methods()
 TRAINED = [name for name in NAMES if isinstance(load_method(name), Method)]

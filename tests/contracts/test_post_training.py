@@ -16,7 +16,7 @@ from helpers.train_jobs import answer_job, job_of
 
 from icalib.core.component import with_setting
 from icalib.methods.catalogue import load_method
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.models.checkpoint import read_weights
 from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine

@@ -8,7 +8,7 @@ import pytest
 from helpers.discovery import default_config, discovered
 
 from icalib.core.combination import PAIR_PROBS, POOL_TEXTS
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.regime import AbstractRegime
 from icalib.scoring.gain import GainRule
 from icalib.uncertainty.estimator import MCDropout

@@ -13,8 +13,8 @@ from icalib.core.events import Emit, ignore
 from icalib.core.job import ShardedJob
 from icalib.core.run_folder import RunFolder
 from icalib.models.checkpoint import read_weights
-from icalib.pipeline.executor import Executor, LocalExecutor
-from icalib.pipeline.resources import Resources
+from icalib.stages.executor import Executor, LocalExecutor
+from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob
 
 

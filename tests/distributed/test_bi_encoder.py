@@ -18,8 +18,8 @@ from icalib.data.selection import Selection
 from icalib.distributed.executor import RayExecutor
 from icalib.models.checkpoint import read_weights
 from icalib.parts.similarity import Similarity, SimilarityJob
-from icalib.pipeline.executor import Executor, LocalExecutor
-from icalib.pipeline.resources import Resources
+from icalib.stages.executor import Executor, LocalExecutor
+from icalib.stages.resources import Resources
 from icalib.training.settings import TrainingSettings
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

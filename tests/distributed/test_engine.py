@@ -13,7 +13,7 @@ from helpers.train_jobs import train_job
 from icalib.core.events import ignore
 from icalib.distributed.training import train
 from icalib.models.checkpoint import read_weights
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train as train_loop
 

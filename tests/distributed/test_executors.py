@@ -16,8 +16,8 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.schema import Split
 from icalib.methods.catalogue import method_names
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.executor import Executor, LocalExecutor
 from icalib.pipeline.run import run
+from icalib.stages.executor import Executor, LocalExecutor
 
 pytestmark = pytest.mark.ray
 

@@ -25,8 +25,8 @@ from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
 from icalib.parts.job import ColumnJob
-from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import run
+from icalib.stages.resources import Resources
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.uncertainty.estimator import MCDropout
 

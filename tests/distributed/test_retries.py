@@ -13,7 +13,7 @@ from helpers.train_jobs import train_job
 from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.core.events import EpochFinished, Event, ignore
 from icalib.distributed.training import train
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 
 pytestmark = pytest.mark.ray
 

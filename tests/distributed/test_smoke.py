@@ -18,9 +18,9 @@ from helpers.runs import CPU, run_context, small_settings
 
 from icalib.parts.job import ColumnJob
 from icalib.parts.sum import SumJob
-from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
-from icalib.pipeline.tokens import TokenizeJob
+from icalib.stages.executor import LocalExecutor
+from icalib.stages.tokens import TokenizeJob
 
 pytestmark = pytest.mark.ray
 

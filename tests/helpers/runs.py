@@ -16,9 +16,9 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.schema import Split
 from icalib.methods.catalogue import load_method
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.executor import Executor, LocalExecutor
-from icalib.pipeline.resources import Resources
 from icalib.pipeline.run import RunContext
+from icalib.stages.executor import Executor, LocalExecutor
+from icalib.stages.resources import Resources
 
 TRAINING = {
     "epochs": 2,

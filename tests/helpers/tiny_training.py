@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross

@@ -21,7 +21,7 @@ from icalib.core.component import with_settings
 from icalib.heads.head import AbstractHead
 from icalib.losses.binary import AbstractLoss
 from icalib.methods.catalogue import load_method
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.uncertainty.estimator import AbstractEstimator
 
 COMPONENTS = {

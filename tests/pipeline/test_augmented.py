@@ -19,8 +19,8 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.selection import Selection
 from icalib.generation.job import GenerateJob
 from icalib.generation.language_model import LanguageModel
-from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import check_fits, run
+from icalib.stages.executor import LocalExecutor
 
 GENERATOR = {
     "training": {"epochs": 1, "learning_rate": 1e-3, "precision": "fp32"},
@@ -44,7 +44,7 @@ def test_gray_learns_from_retrieved_answers_and_records_it(runs: Path, tiny_pool
     listener = Silent()
     finished = run(small_settings("gray", tiny_pools, tiny_bert), run_context(runs, listener))
     assert [stage["name"] for stage in finished.stages] == [
-        "grey-answers", "tokens", "post-training", "grey-answers/generated-tokens", "teacher",
+        "grey-answers", "grey-answers/generated-tokens", "tokens", "post-training", "teacher",
         "validation/scores-cross", "validation/scores", "test/scores-cross", "test/scores",
     ]  # fmt: skip
     generated = read_json(finished.path / "provenance.json")["generated"]

@@ -15,9 +15,9 @@ from icalib.encoders.iart import IART
 from icalib.encoders.sam import SAM
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import load_ranker
-from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
-from icalib.pipeline.stages import RunStages
+from icalib.stages.executor import LocalExecutor
+from icalib.stages.stages import Stages
 from icalib.training.job import TrainingJob
 
 SMALL: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_other_seeds_share_both_and_other_fractions_the_word_vectors(
 def test_without_labelled_intents_the_run_says_so_and_weighs_turns_alike(
     iart: RunFolder, runs: Path, tiny_pools: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RunStages, "_has_labelled_intents", lambda _: False)
+    monkeypatch.setattr(Stages, "_has_labelled_intents", lambda _: False)
     listener = Silent()
     settings = small_settings("iart", tiny_pools, tiny_bert, **SMALL, experiment="no-intents")
     finished = run(settings, run_context(runs, listener))

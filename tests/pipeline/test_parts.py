@@ -22,10 +22,10 @@ from icalib.parts.job import ORDER
 from icalib.parts.loaded import LoadedMembers
 from icalib.parts.sum import SumOfParts
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.run import RunContext, check_fits, run
 from icalib.scoring.scores import Shards
+from icalib.stages.executor import LocalExecutor
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import TrainingJob
 

@@ -24,8 +24,9 @@ def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, la
     settings = settings.model_copy(update={"seed": seed, "labelled": labelled})
     context, pool_set = run_context(runs), read_pool_set(data)
     stages = stages_of(settings, pool_set, context, StageCache(runs / CACHE))
-    assert stages.start is not None
-    return stages.start
+    _, start = stages.initial
+    assert start is not None
+    return start
 
 
 def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(

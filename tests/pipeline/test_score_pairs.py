@@ -17,10 +17,10 @@ from helpers.stores import Machines
 from icalib.core.errors import DataError, SettingError
 from icalib.core.events import ignore
 from icalib.pipeline import score_pairs
-from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 from icalib.pipeline.score_pairs import claim, pairs_job
+from icalib.stages.executor import LocalExecutor
 
 CONTEXTS: list[Any] = [["my card is lost"], ["hello", "which card"], ["good bye"]]
 CANDIDATES = ["block the card", "hello", "which card", "good bye"]

@@ -21,8 +21,8 @@ from icalib.api.settings import from_config
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.executor import LocalExecutor
 from icalib.pipeline.run import run
+from icalib.stages.executor import LocalExecutor
 from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from icalib.demo import demo_settings
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.self_training import SelfTraining
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings

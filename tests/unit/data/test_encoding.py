@@ -18,8 +18,8 @@ from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, write_t
 from icalib.data.pools import ROW_GROUP, as_pools, iter_pools, read_pool_set
 from icalib.encoders.backbone import Tokenizer
 from icalib.models.ranker import make_batch
-from icalib.pipeline.executor import LocalExecutor
-from icalib.pipeline.tokens import TokenizeJob
+from icalib.stages.executor import LocalExecutor
+from icalib.stages.tokens import TokenizeJob
 
 CPU = torch.device("cpu")
 CLS, SEP, PAD, FIRST_INTENT = 101, 102, 0, 1000
@@ -277,7 +277,7 @@ def test_shards_of_a_pool_folder_hold_its_rows_in_order(
     tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row groups have 256 pools, and so does a shard here; a split without pools has a file without rows."""
-    monkeypatch.setattr("icalib.pipeline.tokens._POOLS_PER_SHARD", ROW_GROUP)
+    monkeypatch.setattr("icalib.stages.tokens._POOLS_PER_SHARD", ROW_GROUP)
     number = read_pool_set(tiny_pools).num_pools["train"]
     given = {"data": known(tiny_pools), "backbone": str(tiny_bert), "budget": BUDGET}
     job = TokenizeJob(**given, num_pools={"train": number, "test": 0})

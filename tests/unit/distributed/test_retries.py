@@ -15,7 +15,7 @@ from icalib.core.events import ignore
 from icalib.core.files import write_json
 from icalib.distributed import training
 from icalib.distributed.training import train
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob
 
 TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_scorers=2)

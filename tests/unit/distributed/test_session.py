@@ -23,7 +23,7 @@ from icalib.distributed.session import (
     room_for_workers,
     worker_environment,
 )
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 
 
 def closed_port() -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from icalib.core.job import ShardedJob
 from icalib.distributed.executor import _compute_shards, _shards_per_task
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 
 
 class Letters(ShardedJob):

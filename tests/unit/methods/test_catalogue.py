@@ -10,7 +10,7 @@ from icalib.calibration.calibrator import PriorShift
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import describe, load_method, presets
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.self_training import SelfTraining
 from icalib.scoring.gain import ALWAYS_INTENTS
 from icalib.training.examples import PairLabels, sampled_positions

@@ -25,7 +25,7 @@ from icalib.core.combination import (
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 
 ALONE = {"similarity": None, "intent": None}
 FROM_SCRATCH = {"encoder": "iart", "post_training": None}

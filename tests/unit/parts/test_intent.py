@@ -19,8 +19,8 @@ from icalib.parts.folds import Fold, fold_of
 from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob, IntentWeights, LoadedIntent, _by_folds, _Form
 from icalib.parts.intent_encoder import IntentEncoder, IntentEncoderJob, load_predictor
 from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, fit_intents, vectors_of
-from icalib.pipeline.executor import LocalExecutor
 from icalib.scoring.column import in_view, read_columns
+from icalib.stages.executor import LocalExecutor
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")

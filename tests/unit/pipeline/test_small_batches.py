@@ -11,8 +11,8 @@ from helpers.train_jobs import answer_job
 
 from icalib.core.files import write_json
 from icalib.core.stage_cache import StageCache, StageName
-from icalib.pipeline.resources import Resources
-from icalib.pipeline.stages import RunStages
+from icalib.stages.resources import Resources
+from icalib.stages.stages import Stages
 from icalib.training.job import TrainingJob
 from icalib.training.settings import TrainingSettings
 
@@ -42,9 +42,12 @@ def test_batches_that_leave_gpus_idle_are_named_once(
 ) -> None:
     made, silent = Trainer(Resources(workers, use_gpu, cpus_per_worker=1, num_scorers=1)), Silent()
     unused: Any = None
-    stages = RunStages(
-        config=unused,
+    stages = Stages(
+        composition=unused,
+        folder=unused,
         pool_set=unused,
+        selection=unused,
+        seed=1,
         cache=StageCache(tmp_path),
         executor=made,
         emit=silent,  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """Idea 7: an MLP head with smoothed labels, anchored dropout and mean matching."""
 
-from icalib.methods.composition import Method
+from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
 from icalib.training.settings import TrainingSettings
 from my_lab.calibrators import MeanMatching

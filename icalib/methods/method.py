@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import SerializeAsAny, model_validator
 
 from icalib.calibration.calibrator import AbstractCalibrator, Platt, PriorShift
 from icalib.core.combination import Combinable, check_combination
-from icalib.core.component import Settings
-from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
-from icalib.heads.head import AbstractHead
-from icalib.heads.linear import LinearHead
-from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.losses.focal import FocalLoss
 from icalib.metrics.classification import Decision
-from icalib.parts.intent import Intent
 from icalib.parts.settings import CrossEncoder
-from icalib.parts.similarity import Similarity
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
-from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.task import AbstractPostTraining
-from icalib.training.pretraining import Pretraining
-from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
+from icalib.stages.composition import Composition
 
 
-class ScoringSettings(Settings):
-    """Settings of scoring."""
+class Method(Composition):
+    """A composition of components, the regime that trains it, and its calibration; see `icalib.methods`."""
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of forward passes, as in training."""
-    max_tokens_per_batch: int = Field(default=8192, ge=512)
-    """Maximum number of padded tokens per forward pass; at most 2048 are used on a CPU, which is faster there."""
-    pools_per_shard: int = Field(default=32, ge=1)
-    """Number of pools per task and file; results depend on it, because it determines the batches."""
-
-
-class Method(Settings):
-    """A composition of components; see `icalib.methods`."""
-
-    encoder: SerializeAsAny[AbstractEncoder.Config] = TransformerEncoder.Config()
-    """Turns a pair into features."""
-    head: SerializeAsAny[AbstractHead.Config] = LinearHead.Config()
-    """Turns features into a logit."""
-    similarity: Similarity | None = Similarity()
-    """The part that reads context and candidate apart, and how it is trained; null: none."""
-    intent: Intent | None = Intent()
-    """The part that reads predicted intents, in regimes with intents; null: none, and the
-    cross-encoder predicts them."""
-    cross: bool = True
-    """The part that reads context and candidate together: `encoder`, `head` and `loss`. It corrects the others."""
-    loss: SerializeAsAny[AbstractLoss.Config] = BinaryCrossEntropy.Config()
-    """Loss that training minimises."""
-    uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
-    """Estimator of probabilities and their uncertainty."""
     regime: SerializeAsAny[AbstractRegime.Config] = Supervised.Config()
     """Training regime, such as supervised training, an ensemble or self-training."""
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
@@ -64,13 +28,6 @@ class Method(Settings):
     decision: Decision = "threshold"
     """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
     pool's best one (argmax, which ICAST's table uses for JM and GRN)."""
-    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = Contrastive.Config()
-    """Post-training on the dialogues of the corpus: contrastive (most methods), utterance-relevance (BERT_FP) or
-    utterance-order (GRN); null disables it."""
-    pretraining: Pretraining | None = None
-    """Models that initialise an encoder without a backbone (IART); null for all others."""
-    scoring: ScoringSettings = ScoringSettings()
-    """Settings of scoring."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -1,43 +1,31 @@
-"""The stages of a run: turns requests into jobs, and computes jobs with an executor unless they are cached."""
+"""The stages of a run: computes jobs with an executor unless they are cached, and those that all trainings share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from icalib.core.errors import SettingError
 from icalib.core.events import Emit, EpochFinished, Message
 from icalib.core.files import read_json, read_json_list
 from icalib.core.job import Artifact, Job, LocalJob, ShardedJob
-from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import JobCache, Stage, StageName
-from icalib.data.generated import GENERATED_TOKENS, TextKind
 from icalib.data.logs import LOG_TOKENS
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
-from icalib.data.selection import Rows, Selection, Subset
+from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
 from icalib.encoders.transformer import AbstractEncoder
-from icalib.generation.generator import AbstractGenerator, Task
-from icalib.generation.job import GenerateJob, TokenizeTextsJob
-from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.heads.linear import LinearHead
-from icalib.methods.composition import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.parts.intent_encoder import IntentEncoderJob
-from icalib.parts.job import ORDER
 from icalib.parts.similarity import SimilarityJob
-from icalib.parts.sum import SumJob
-from icalib.pipeline.config import RunConfig
-from icalib.pipeline.executor import Executor
-from icalib.pipeline.part_stages import PartTraining, column_stages
-from icalib.pipeline.resources import Resources
-from icalib.pipeline.tokens import TokenizeJob, TokenizeLogsJob
-from icalib.regimes.regime import AnswerTraining, Augmentation, Scoring, Trained, checkpoint
+from icalib.stages.composition import Composition
+from icalib.stages.executor import Executor
+from icalib.stages.resources import Resources
+from icalib.stages.tokens import TokenizeJob, TokenizeLogsJob
+from icalib.stages.trained import checkpoint
 from icalib.training.job import TrainingJob, best_epoch
 from icalib.training.loop import validation_points
 from icalib.training.post_training.contrastive import Contrastive
@@ -52,59 +40,59 @@ _MIN_EXAMPLES = 8  # of a worker per update; with fewer, a GPU spends most of it
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunStages:
-    """The stages of a run; implements `icalib.regimes.regime.Stages`."""
+class Stages:
+    """Computes the stages of a run.
 
-    config: RunConfig
+    Args:
+        composition: the components of the ranker.
+        folder, pool_set: the pools.
+        selection: those that the run uses.
+        splits: those that are tokenised; training needs all.
+    """
+
+    composition: Composition
+    folder: Path
     pool_set: PoolSet
+    selection: Selection
+    seed: int
     cache: JobCache
     executor: Executor
     emit: Emit
-    splits: tuple[Split, ...] = SPLITS  # to tokenise; training needs all
+    splits: tuple[Split, ...] = SPLITS
 
     @property
     def data(self) -> Artifact:
         """The pool folder."""
-        return Artifact(path=self.config.data, digest=self.pool_set.digest)
-
-    @property
-    def selection(self) -> Selection:
-        """The pools that the run uses."""
-        return self.config.selection
-
-    @property
-    def method(self) -> Method:
-        """The run's method."""
-        return self.config.settings
+        return Artifact(path=self.folder, digest=self.pool_set.digest)
 
     @property
     def encoder(self) -> AbstractEncoder.Config:
-        """The method's encoder."""
-        return self.method.encoder
+        """The ranker's encoder."""
+        return self.composition.encoder
 
     @property
     def estimator(self) -> AbstractEstimator.Config:
-        """The method's estimator."""
-        return self.method.uncertainty
+        """The ranker's estimator."""
+        return self.composition.uncertainty
+
+    def seed_of(self, name: StageName) -> int:
+        """Return the seed of a stage: that of its round."""
+        return self.seed * 1000 + name.round
 
     @cached_property
     def initial(self) -> tuple[RankerConfig, Stage | None]:
-        """The method's ranker, and the stage with its initial weights: post-training or pretraining, if any."""
-        method = self.method
-        ranker = RankerConfig(
-            encoder=method.encoder,
-            head=method.head,
-            intents=self.pool_set.intents if method.regime.needs_intents() else (),
-            link=method.loss.link,
-        )
-        if method.pretraining is not None:
-            return self._pretrain(ranker, method.pretraining)
-        return ranker, None if method.post_training is None else self._post_train(ranker, method.post_training)
+        """The cross-encoder, and the stage with its initial weights: post-training or pretraining, if any."""
+        composition = self.composition
+        ranker = RankerConfig(encoder=composition.encoder, head=composition.head, link=composition.loss.link)
+        if composition.pretraining is not None:
+            return self._pretrain(ranker, composition.pretraining)
+        task = composition.post_training
+        return ranker, None if task is None else self._post_train(ranker, task)
 
     @property
-    def start(self) -> Stage | None:
-        """The stage with the initial weights; None: the backbone's."""
-        return self.initial[1]
+    def start(self) -> Artifact | None:
+        """The checkpoint with the initial weights; None: the backbone's."""
+        return checkpoint(self.initial[1]) if self.initial[1] else None
 
     @cached_property
     def tokens_stage(self) -> Stage:
@@ -120,17 +108,6 @@ class RunStages:
     def tokens(self, split: Split) -> Artifact:
         """The folder with the tokens of a split."""
         return self.tokens_stage.artifact(split)
-
-    def check_labels(self) -> None:
-        """Refuse, before training, a split without any pool with a known right candidate."""
-        for split in SPLITS:
-            rows = self._rows(split, "labelled")
-            if not (read_column(self.config.data, split, "label")[rows] >= 0).any():
-                raise SettingError(
-                    f"no {split} pool of {self.config.data} has a known right candidate (`label` is -1 in all pools "
-                    "that this run uses). Training needs labelled pools; thresholds and metrics need labelled "
-                    "validation and test pools. Prepare data with labels in all three splits."
-                )
 
     def _post_train(self, ranker: RankerConfig, task: AbstractPostTraining.Config) -> Stage:
         """Post-train on the dialogues of the corpus; one stage for all labelled fractions, seeds and methods."""
@@ -158,7 +135,7 @@ class RunStages:
 
     def _log_tokens(self) -> Artifact:
         job = TokenizeLogsJob(
-            logs=Artifact(path=self.config.data, digest=self.pool_set.logs_digest),
+            logs=Artifact(path=self.folder, digest=self.pool_set.logs_digest),
             num_dialogues=self.pool_set.num_logs,
             backbone=self.encoder.backbone,
             budget=self.encoder.budget,
@@ -203,72 +180,9 @@ class RunStages:
     def _has_labelled_intents(self) -> bool:
         """Return whether an utterance of the labelled pools has an intent of the pool set."""
         known = set(self.pool_set.intents)
-        pools = as_pools(read_rows(self.config.data, "train", self._rows("train", "labelled")))
+        rows = self.selection.rows("train", "labelled", read_column(self.folder, "train", "label_order"))
+        pools = as_pools(read_rows(self.folder, "train", rows))
         return any(u.text and known.intersection(u.intents) for pool in pools for u in pool.context)
-
-    def _rows(self, split: Split, part: Subset) -> Rows:
-        return self.selection.rows(split, part, read_column(self.config.data, split, "label_order"))
-
-    def train(self, name: StageName, training: AnswerTraining) -> Trained:
-        """Train a ranker's parts and fit their sum."""
-        return PartTraining(self, name, training, self.seed_of(name), self.executor).train()
-
-    def train_members(self, names: Sequence[StageName], training: AnswerTraining) -> list[Trained]:
-        """Train independent members, the first with all resources and the others in parallel."""
-        first = self.train(names[0], training)
-        others = range(1, len(names))
-        if not others:
-            return [first]
-        executor, concurrency = self.executor.split(len(others))
-
-        def member(index: int) -> Trained:
-            seed = child_seed(self.config.seed, "member", index)
-            return PartTraining(self, names[index], training, seed, executor).train()
-
-        with ThreadPoolExecutor(concurrency) as pool:
-            return [first, *pool.map(member, others)]
-
-    def seed_of(self, name: StageName) -> int:
-        """Return the seed of a stage: that of its round."""
-        return self.config.seed * 1000 + name.round
-
-    def generated_tokens(self, augmentation: Augmentation) -> Artifact:
-        """Tokenise generated texts for the encoder."""
-        texts = augmentation.texts
-        job = TokenizeTextsJob(texts=texts.artifact(), backbone=self.encoder.backbone, budget=self.encoder.budget)
-        return self.run(StageName("generated-tokens", texts.name.label), job).artifact(GENERATED_TOKENS)
-
-    def generate(self, wanted: TextKind, num_answers: int, generator: AbstractGenerator.Config) -> Stage:
-        """Generate texts for the labelled pools, after fine-tuning the models that the generator needs."""
-        selection = self.selection.for_training()
-        models: dict[Task, Artifact] = {}
-        if isinstance(generator, LanguageModel.Config):
-            for task in generator.fine_tuned_tasks(wanted):
-                job = GeneratorJob(task=task, generator=generator, data=self.data, selection=selection)
-                models[task] = checkpoint(self.run(StageName(f"{task}-generator"), job))
-        job = GenerateJob(
-            data=self.data,
-            selection=selection,
-            wanted=wanted,
-            num_answers=num_answers,
-            generator=generator,
-            models=models,
-        )
-        return self.run(StageName(wanted.replace("_", "-")), job)
-
-    def score(self, name: StageName, model: Trained, scoring: Scoring) -> Stage:
-        """Score pools by the parts that have a weight; the intent part is run for its intents, too."""
-        used = model.sum.used
-        if scoring.intents is not None and "cross" in used:
-            used = [*used, "intent"]
-        models = {part: model.parts[part] for part in ORDER if part in used and part in model.parts}
-        job = SumJob(
-            columns={part: stage.artifact() for part, stage in column_stages(self, name, models, scoring).items()},
-            fit=model.fit,
-            estimator=scoring.estimator,
-            softmax=self.method.loss.link == "softmax",
-        )
-        return self.run(name, job)
 
     def run(self, name: StageName, job: Job, executor: Executor | None = None) -> Stage:
         """Return the stage of a job: from the cache, or computed by the executor."""

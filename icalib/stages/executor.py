@@ -20,7 +20,7 @@ from icalib.core.storage import remove
 from icalib.models.memory import reraise_oom
 from icalib.models.model import Model
 from icalib.models.threads import num_threads
-from icalib.pipeline.resources import Resources
+from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob, complete_posterior, run_here, run_training
 from icalib.training.local_engine import LocalEngine
 

@@ -4,36 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from icalib.core.events import Message
 from icalib.core.files import read_json
 from icalib.core.job import Artifact
-from icalib.core.stage_cache import StageName
+from icalib.core.stage_cache import Stage, StageName
+from icalib.data.schema import Split
 from icalib.parts.fit import FitJob, OffsetJob
 from icalib.parts.folds import Fold
 from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
 from icalib.parts.intent_encoder import IntentEncoderJob
-from icalib.parts.job import ColumnJob, PartName
+from icalib.parts.job import ORDER, ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
-from icalib.parts.sum import PARTS_FILE, SumOfParts
-from icalib.regimes.regime import AnswerTraining, Scoring, Trained, checkpoint, scores_name
-from icalib.scoring.gain import AUTHORS_CHOICE
+from icalib.parts.sum import PARTS_FILE, SumJob, SumOfParts
+from icalib.scoring.gain import AUTHORS_CHOICE, GainRule
+from icalib.stages.executor import Executor
+from icalib.stages.stages import Stages
+from icalib.stages.trained import Scoring, Student, Trained, checkpoint
+from icalib.training.contrast import AbstractContrast
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import best_epoch
 from icalib.training.pseudo_labelled import pseudo_label_digest
+from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic, MCDropout
-
-if TYPE_CHECKING:
-    from icalib.core.stage_cache import Stage
-    from icalib.pipeline.executor import Executor
-    from icalib.pipeline.stages import RunStages
 
 _INTENT_FOLDS = 2  # of the labelled pools, whose intents are predicted by encoders that were trained without them
 
 
+def score(stages: Stages, name: StageName, model: Trained, scoring: Scoring) -> Stage:
+    """Score pools by the parts that have a weight; the intent part is run for its intents, too.
+
+    `Shards(stage.path)` reads the scores.
+    """
+    used = model.sum.used
+    if scoring.intents is not None and "cross" in used:
+        used = [*used, "intent"]
+    models = {part: model.parts[part] for part in ORDER if part in used and part in model.parts}
+    job = SumJob(
+        columns={part: stage.artifact() for part, stage in column_stages(stages, name, models, scoring).items()},
+        fit=model.fit,
+        estimator=scoring.estimator,
+        softmax=stages.composition.loss.link == "softmax",
+    )
+    return stages.run(name, job)
+
+
+def scores_name(split: Split, index: int = 0) -> StageName:
+    """Return the name of the stage with a member's scores."""
+    return StageName("scores", split, index=index)
+
+
 def column_stages(
-    stages: RunStages, name: StageName, models: Mapping[PartName, Artifact], scoring: Scoring, fold: Fold | None = None
+    stages: Stages, name: StageName, models: Mapping[PartName, Artifact], scoring: Scoring, fold: Fold | None = None
 ) -> dict[PartName, Stage]:
     """Return the columns of some pools, by part."""
     found: dict[PartName, Stage] = {}
@@ -47,7 +69,7 @@ def column_stages(
                 tokens=stages.tokens(scoring.split),
                 selection=stages.selection,
                 split=scoring.split,
-                of=scoring.part,
+                of=scoring.of,
                 sample=scoring.sample,
                 fold=fold,
                 # what a part doesn't read isn't in its job, so that methods share its column
@@ -55,46 +77,68 @@ def column_stages(
                 with_intents=scoring.intents is not None and part == "cross",
                 intents=found["intent"].artifact() if part == "cross" and "intent" in found else None,
                 intent_choice=scoring.intents if scoring.intents and part != "similarity" else AUTHORS_CHOICE,
-                precision=stages.method.scoring.precision,
-                max_tokens_per_batch=stages.method.scoring.max_tokens_per_batch,
-                pools_per_shard=stages.method.scoring.pools_per_shard,
+                precision=stages.composition.scoring.precision,
+                max_tokens_per_batch=stages.composition.scoring.max_tokens_per_batch,
+                pools_per_shard=stages.composition.scoring.pools_per_shard,
                 seed=stages.seed_of(name) if has_passes or scoring.sample else 0,
             ),
         )
     return found
 
 
+@dataclass(frozen=True)
+class Generated:
+    """Texts that were generated for the labelled pools, and their loss term."""
+
+    tokens: Artifact
+    contrast: AbstractContrast.Config
+
+
 @dataclass
 class PartTraining:
-    """The training of a ranker's parts, one after another, and of the weights of their sum."""
+    """Trains a ranker's parts, one after another, on the labelled pools and what else there is, and fits their sum.
 
-    stages: RunStages
+    Args:
+        stages: of the run.
+        name: of the training.
+        settings: of the cross-encoder's training.
+        rule: chooses the view that predicts, and with it intents are trained, too; None: there is the plain view alone.
+        student: what a student learns from; None: a teacher.
+        generated: texts that the cross-encoder learns from, too.
+        member_seed: instead of the round's seed.
+        member_executor: instead of the run's.
+    """
+
+    stages: Stages
     name: StageName
-    training: AnswerTraining
-    seed: int
-    executor: Executor
+    settings: TrainingSettings
+    rule: GainRule | None = None
+    student: Student | None = None
+    generated: Generated | None = None
+    member_seed: int | None = None
+    member_executor: Executor | None = None
 
     def __post_init__(self) -> None:
-        student = self.training.student
         self._parts: dict[PartName, Artifact] = {}
-        self._out_of_fold = dict(student.teacher.out_of_fold) if student else {}
+        self._out_of_fold = dict(self.student.teacher.out_of_fold) if self.student else {}
+        self._seed = self.stages.seed_of(self.name) if self.member_seed is None else self.member_seed
 
     def train(self) -> Trained:
         """Train the parts, and fit the weights."""
-        method, student = self.stages.method, self.training.student
+        composition, student = self.stages.composition, self.student
         trainings: list[Stage] = []
-        intent = method.intent if self.training.rule is not None else None
-        if method.similarity is not None:
-            trainings.append(self._similarity(method.similarity))
+        intent = composition.intent if self.rule is not None else None
+        if composition.similarity is not None:
+            trainings.append(self._similarity(composition.similarity))
             self._parts["similarity"] = checkpoint(trainings[-1])
-            if student is None and (intent is not None or method.cross):
-                self._out_of_fold["similarity"] = self._similarity_out_of_fold(method.similarity)
+            if student is None and (intent is not None or composition.cross):
+                self._out_of_fold["similarity"] = self._similarity_out_of_fold(composition.similarity)
         if intent is not None:
             stage = self._intent(intent)
             self._parts["intent"] = checkpoint(stage)
             if student is None:
                 self._out_of_fold["intent"] = (stage.artifact(OUT_OF_FOLD),)
-        if method.cross:
+        if composition.cross:
             trainings.append(self._cross())
             self._parts["cross"] = checkpoint(trainings[-1])
         # a cross-encoder alone needs no weights
@@ -108,22 +152,22 @@ class PartTraining:
     @property
     def _first(self) -> Trained:
         """The model of round 0."""
-        assert self.training.student is not None
-        teacher = self.training.student.teacher
+        assert self.student is not None
+        teacher = self.student.teacher
         return teacher.first or teacher
 
     def _named(self, part: str) -> StageName:
         return replace(self.name, label=f"{self.name.label}-{part}")
 
     def _pseudo_labels(self) -> Artifact | None:
-        if self.training.student is None:
+        if self.student is None:
             return None
-        path = self.training.student.pseudo_labels.path
+        path = self.student.pseudo_labels.path
         return Artifact(path=path, digest=pseudo_label_digest(path))
 
     def _similarity(self, settings: Similarity, left_out: Fold | None = None) -> Stage:
-        stages, student = self.stages, self.training.student
-        start = student.teacher.parts["similarity"] if student else self._start()
+        stages, student = self.stages, self.student
+        start = student.teacher.parts["similarity"] if student else stages.start
         job = SimilarityJob(
             backbone=stages.encoder.backbone,
             budget=stages.encoder.budget,
@@ -135,13 +179,10 @@ class PartTraining:
             validation_tokens=stages.tokens("validation"),
             start=start,
             pseudo_labels=self._pseudo_labels(),
-            seed=self.seed,
+            seed=self._seed,
         )
         suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
-        return stages.run(self._named(f"similarity{suffix}"), job, self.executor)
-
-    def _start(self) -> Artifact | None:
-        return checkpoint(self.stages.start) if self.stages.start else None
+        return stages.run(self._named(f"similarity{suffix}"), job, self.member_executor)
 
     def _similarity_out_of_fold(self, settings: Similarity) -> tuple[Artifact, ...]:
         """Return the columns of the labelled pools by bi-encoders that were trained without them."""
@@ -161,7 +202,7 @@ class PartTraining:
 
     def _validation(self, parts: Mapping[PartName, Artifact]) -> dict[PartName, Artifact]:
         """Return the validation columns of parts, in the view that has intents."""
-        intents = self.training.rule.intents if self.training.rule else None
+        intents = self.rule.intents if self.rule else None
         scoring = Scoring("validation", "all", self.stages.estimator, intents)
         # named as the final evaluation's, which finds these columns if they are of this model
         name = replace(scores_name("validation", self.name.index), group=f"{self.name}/validation")
@@ -173,7 +214,7 @@ class PartTraining:
 
         A student's are those of round 0, which has seen no pseudo labels.
         """
-        student, earlier = self.training.student, dict(self._parts)
+        student, earlier = self.student, dict(self._parts)
         if not earlier:
             return None
         train = {part: self._out_of_fold[part] for part in earlier}
@@ -188,7 +229,7 @@ class PartTraining:
         return self.stages.run(self._named(f"{of}-offsets"), job).artifact()
 
     def _fit(self, validation: Mapping[PartName, Artifact]) -> Artifact:
-        view = "intent" if self.training.rule is not None else "plain"
+        view = "intent" if self.rule is not None else "plain"
         job = FitJob(columns=dict(validation), estimator=self.stages.estimator, view=view)
         label = "-".join(("fit", *validation))
         return self.stages.run(self._named(label), job).artifact(PARTS_FILE)
@@ -214,23 +255,23 @@ class PartTraining:
                 num_intents=len(stages.pool_set.intents),
                 train_tokens=stages.tokens("train"),
                 validation_tokens=stages.tokens("validation"),
-                start=self._start(),
+                start=stages.start,
                 left_out=left_out,
                 seed=stages.seed_of(name),
             )
-            stage = stages.run(name, job, self.executor)
+            stage = stages.run(name, job, self.member_executor)
             if left_out is None and not best_epoch(stage.path):
                 return ()
             found.append(checkpoint(stage))
         return tuple(found)
 
     def _intent(self, settings: Intent) -> Stage:
-        stages, student = self.stages, self.training.student
+        stages, student = self.stages, self.student
         job = IntentJob(
             settings=settings,
             backbone=stages.encoder.backbone,
             budget=stages.encoder.budget,
-            start=self._start(),
+            start=stages.start,
             selection=stages.selection,
             num_intents=len(stages.pool_set.intents),
             train_tokens=stages.tokens("train"),
@@ -239,7 +280,7 @@ class PartTraining:
             # repeated pools would be in the folds that choose the ridge, and in their complement
             pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels(),
             encoders=self._intent_encoders(settings),
-            precision=stages.method.scoring.precision,
+            precision=stages.composition.scoring.precision,
         )
         stage = stages.run(self._named("intent"), job)
         path = stage.path / INTENTS_FILE
@@ -253,27 +294,30 @@ class PartTraining:
         return stage
 
     def _cross(self) -> Stage:
-        stages, training, student = self.stages, self.training, self.training.student
-        offsets, augmentation = self._offsets("cross"), training.augmentation
+        stages, student = self.stages, self.student
+        offsets, generated = self._offsets("cross"), self.generated
+        ranker = stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None})
+        if self.rule is not None:
+            ranker = ranker.model_copy(update={"intents": stages.pool_set.intents})
         job = CrossEncoderJob(
-            ranker=stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None}),
-            loss=stages.method.loss,
-            training=training.settings,
+            ranker=ranker,
+            loss=stages.composition.loss,
+            training=self.settings,
             selection=stages.selection,
             estimator=stages.estimator,
-            rule=training.rule,
-            views_with_intents=training.rule is not None,
+            rule=self.rule,
+            views_with_intents=self.rule is not None,
             learns_intents="intent" not in self._parts,
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
-            start=student.teacher.parts["cross"] if student else self._start(),
+            start=student.teacher.parts["cross"] if student else stages.start,
             offsets=offsets,
             pseudo_labels=self._pseudo_labels(),
-            contrast=augmentation.contrast if augmentation else None,
-            generated=stages.generated_tokens(augmentation) if augmentation else None,
-            seed=self.seed,
+            contrast=generated.contrast if generated else None,
+            generated=generated.tokens if generated else None,
+            seed=self._seed,
         )
-        return stages.run(self._named("cross") if offsets is not None else self.name, job, self.executor)
+        return stages.run(self._named("cross") if offsets is not None else self.name, job, self.member_executor)
 
 
 def described(fitted: SumOfParts) -> str:
