@@ -17,9 +17,9 @@ from icalib.api.settings import (
     check_preset,
     check_settings,
     checked_fraction,
+    composed,
     labelled_fraction,
     run_settings,
-    variant_of,
 )
 from icalib.core.errors import IcalibError, SettingError
 from icalib.reports.paper_table import TableRow, corpus_of
@@ -44,7 +44,7 @@ def planned_rows(
     usable = [row for row in table.rows if _exists(row.method)]
     check_preset(template.preset, [row.method for row in usable])
     preset = template.preset or table.preset
-    named = [variant_of(row.method, preset, row.settings, lenient=True) for row in usable]
+    named = [composed(row.method, preset, own=row.settings, lenient=True) for row in usable]
     if named:
         check_settings(template.settings, named)
     fractions = [checked_fraction(one) for one in labelled or table.labelled] or [labelled_fraction(template)]
@@ -118,7 +118,7 @@ def _run_marks(
 ) -> list[str]:
     from icalib.core.component import described, with_setting
 
-    paper = variant_of(row.method, table.preset, changes, lenient=True)
+    paper = composed(row.method, table.preset, own=changes, lenient=True)
     if table.backbone:
         paper = with_setting(paper, "encoder.backbone", table.backbone)
     wanted = {path: value for path, value, _ in described(paper)}

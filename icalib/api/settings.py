@@ -12,6 +12,7 @@ from icalib.core.storage import pull
 
 if TYPE_CHECKING:
     from icalib.api.options import RunTemplate
+    from icalib.methods.method import Method
     from icalib.pipeline.config import RunConfig
 
 
@@ -29,7 +30,7 @@ def run_settings(
 
     base, _, variant = name.partition("@")
     fraction = labelled_fraction(template)
-    method = changed(variant_of(name, template.preset, own, lenient=lenient), template.settings, lenient=lenient)
+    method = composed(name, template.preset, template.settings, own=own, lenient=lenient)
     from icalib.pipeline.config import RunConfig  # it imports torch: after what can be checked without
 
     if template.backbone:
@@ -65,15 +66,27 @@ def checked_fraction(fraction: float) -> float:
     return fraction
 
 
-def variant_of(name: str, preset: str | None, own: Mapping[str, Any] | None = None, *, lenient: bool = False) -> Any:
-    """Return a method, or a variant of one, before the template's settings; arguments as for `run_settings`."""
+def composed(
+    name: str,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    own: Mapping[str, Any] | None = None,
+    lenient: bool = False,
+) -> Method:
+    """Return a method with a preset, then its variant's settings, then others; arguments as for `run_settings`.
+
+    The start of a setting's name may be left out where the rest is unique.
+    """
     from icalib.core.component import with_settings
     from icalib.methods.catalogue import load_method
 
     base, _, variant = name.partition("@")
     method = with_settings(load_method(base), preset_settings(base, preset, lenient=lenient))
     own = parsed_settings(variant.split(",") if variant else ()) if own is None else own
-    return with_settings(method, _in_full(method, own))
+    method = with_settings(method, _in_full(method, own))
+    wanted = _in_full(method, settings or {})
+    return with_settings(method, {path: wanted[path] for path in _fitting(method, wanted)} if lenient else wanted)
 
 
 def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -143,14 +156,6 @@ def check_preset(preset: str | None, names: Sequence[str]) -> None:
         raise SettingError(f"none of these methods has a preset `{preset}`; {available}.")
 
 
-def changed(method: Any, settings: Mapping[str, Any], *, lenient: bool = False) -> Any:
-    """Return a method with settings changed; the start of a name may be left out where the rest is unique."""
-    from icalib.core.component import with_settings
-
-    wanted = _in_full(method, settings)
-    return with_settings(method, {path: wanted[path] for path in _fitting(method, wanted)} if lenient else wanted)
-
-
 def _in_full(method: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     from icalib.core.component import full_path
 
@@ -208,7 +213,7 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     labelled_fraction(template)
     check_preset(template.preset, methods)
     names = list(dict.fromkeys([*UNTRAINED, *methods]))
-    check_settings(template.settings, [variant_of(name, template.preset, lenient=True) for name in names])
+    check_settings(template.settings, [composed(name, template.preset, lenient=True) for name in names])
     runs = [run_settings(name, template, lenient=True) for name in names]
     return [
         settings.model_copy(update={"seed": seed})

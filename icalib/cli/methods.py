@@ -32,12 +32,12 @@ def show(
 
     With a paper's preset, each of its values is printed with the place in the paper that it comes from.
     """
-    from icalib.api.settings import changed, parsed_settings, variant_of
+    from icalib.api.settings import composed, parsed_settings
     from icalib.core.component import described
     from icalib.methods.catalogue import describe, paper_preset, presets
     from icalib.methods.papers import counts
 
-    made = changed(variant_of(method, preset), parsed_settings(settings or ()))
+    made = composed(method, preset, parsed_settings(settings or ()))
     sourced = paper_preset(method, preset) if preset else {}
     typer.echo(describe(method) + "\n")
     for path, value, text in described(made):

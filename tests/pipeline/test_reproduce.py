@@ -14,7 +14,7 @@ from helpers.tiny_language_models import write_tiny_language_model
 from helpers.tiny_models import pool_texts, write_tiny_bert
 from unit.reports.pages import read_page, visible
 
-from icalib.api.settings import check_settings, variant_of
+from icalib.api.settings import check_settings, composed
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.tables.table import load_table, table_names
@@ -92,7 +92,7 @@ def test_a_table_is_made_from_the_raw_corpus(name: str, pools: ProtocolPools, tm
 def _fits(name: str, path: str) -> bool:
     """Whether any row of a table has a setting."""
     table = load_table(name)
-    methods = [variant_of(row.method, table.preset, row.settings) for row in table.rows]
+    methods = [composed(row.method, table.preset, own=row.settings) for row in table.rows]
     try:
         check_settings({path: None}, methods)
     except SettingError:

@@ -15,7 +15,7 @@ from helpers.hostile import VALUES, YAML_TEXTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icalib.api.settings import changed, parsed_settings, variant_of
+from icalib.api.settings import composed, parsed_settings
 from icalib.cli.options import parsed_fractions, parsed_limit
 from icalib.core.component import described, with_settings
 from icalib.core.errors import IcalibError
@@ -52,7 +52,7 @@ def test_yaml_and_set(method: str, path: str, text: str) -> None:
     with contextlib.suppress(ValueError):
         json.dumps(parse_yaml(text))
     with refused():
-        changed(variant_of(method, None), parsed_settings([f"{path}={text}"]))
+        composed(method, None, parsed_settings([f"{path}={text}"]))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -72,7 +72,7 @@ def test_settings(method: str, values: dict[str, Any]) -> None:
 
 @given(st.sampled_from(["../x", ".", "a..b", "my_lab.nowhere", "os.path", "this\0", "x" * 5000, "a@b=[1"]) | st.text())
 def test_names(name: str) -> None:
-    for load in (lambda name: variant_of(name, None), load_space, load_table):
+    for load in (composed, load_space, load_table):
         with refused():
             load(name)
 

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from icalib.api.settings import changed, preset_settings
+from icalib.api.settings import composed, preset_settings
 from icalib.core.errors import SettingError
-from icalib.methods.catalogue import load_method
 
 
 def test_the_plain_bi_encoder_stays_plain_beside_methods_with_another_post_training() -> None:
     settings = {"post_training": "utterance-order", "post_training.max_windows": 30, "encoder.num_layers": 1}
-    plain = changed(load_method("bi-encoder"), settings, lenient=True)
+    plain = composed("bi-encoder", None, settings, lenient=True)
     assert plain.post_training is None
     assert plain.encoder.num_layers == 1
-    assert changed(load_method("bert"), settings, lenient=True).post_training.max_windows == 30
+    assert composed("bert", None, settings, lenient=True).post_training.max_windows == 30
 
 
 def test_contrastive_settings_reach_the_bi_encoder_that_is_post_trained() -> None:
     settings = {"post_training.max_windows": 30}
-    assert changed(load_method("dual-encoder"), settings, lenient=True).post_training.max_windows == 30
+    assert composed("dual-encoder", None, settings, lenient=True).post_training.max_windows == 30
 
 
 @pytest.mark.parametrize("method", ["bi-encoder", "dual-encoder"])
 def test_a_post_training_without_a_bi_encoder_is_refused_where_nothing_is_trained(method: str) -> None:
     with pytest.raises(SettingError, match=r"UtteranceOrder.*contrastive or null"):
-        changed(load_method(method), {"post_training": "utterance-order"})
+        composed(method, None, {"post_training": "utterance-order"})
 
 
 def test_a_papers_preset_concerns_every_trained_row() -> None:
