@@ -56,7 +56,7 @@ def main() -> None:
 def _milliseconds_per_pool(part: str, folder: Path, passes: int | None) -> float:
     from icalib.data.encoding import Budget, TokenStore, write_tokens
     from icalib.encoders.backbone import Tokenizer
-    from icalib.parts.job import load_part, part_columns
+    from icalib.parts.job import load_part
     from icalib.scoring.gain import AUTHORS_CHOICE
     from icalib.uncertainty.estimator import Deterministic, MCDropout
 
@@ -67,9 +67,9 @@ def _milliseconds_per_pool(part: str, folder: Path, passes: int | None) -> float
         path = Path(work) / "pools.arrow"
         write_tokens(path, [first_pools(NUM_POOLS)], Tokenizer(str(folder / "backbone")), (), Budget())
         pools = list(TokenStore(path).pools(range(NUM_POOLS)))
-    part_columns(loaded, pools[:2], False, None, AUTHORS_CHOICE, 0)
+    loaded.columns(pools[:2], 0, with_intents=False)
     started = time.perf_counter()
-    part_columns(loaded, pools, False, None, AUTHORS_CHOICE, 0)
+    loaded.columns(pools, 0, with_intents=False)
     return 1000 * (time.perf_counter() - started) / NUM_POOLS
 
 

@@ -24,11 +24,12 @@ import pyarrow.parquet as pq
 import torch
 from pydantic import Field, model_validator
 from safetensors.numpy import load_file, save_file
+from torch import nn
 from typing_extensions import override
 
 from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, ShardedJob
-from icalib.data.encoding import Budget, TokenPool, TokenStore
+from icalib.data.encoding import Budget, Intents, TokenPool, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.inference.convex import Choices, fit_choices, product
@@ -51,12 +52,14 @@ from icalib.parts.intent_model import (
 )
 from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns, column_table
-from icalib.scoring.gain import IntentChoice
+from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.offsets import Offsets
+from icalib.scoring.part import LoadedPart
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import EpochsRequired, TrainingSettings
 from icalib.training.validation import validation_rows
+from icalib.uncertainty.estimator import AbstractEstimator
 
 WEIGHTS = "intent.safetensors"
 INTENTS_FILE = "intents.json"
@@ -140,25 +143,50 @@ class IntentWeights:
 
 
 @dataclass(frozen=True)
-class LoadedIntent:
+class LoadedIntent(LoadedPart):
     """The intent part, which computes its column and predicts intents."""
 
     encoder: BiEncoder
     weights: IntentWeights
     predictor: IntentPredictor
-    has_variance: bool
-    """Whether the column has the posterior's variance; a deterministic estimator ignores it."""
+    estimator: AbstractEstimator.Config
+    """One that needs nothing ignores the posterior's variance, so that the column has none."""
+    choice: IntentChoice = AUTHORS_CHOICE
 
     @classmethod
-    def load(cls, folder: Path, precision: Precision, device: torch.device, *, has_variance: bool) -> LoadedIntent:
+    def load(
+        cls,
+        folder: Path,
+        estimator: AbstractEstimator.Config,
+        precision: Precision,
+        device: torch.device,
+        choice: IntentChoice = AUTHORS_CHOICE,
+    ) -> LoadedIntent:
         """Load a checkpoint."""
         encoder, weights, own = load_bi_encoder(folder, precision, device), IntentWeights.load(folder), None
         if (folder / OWN_ENCODER).is_dir():
             own = load_bi_encoder(folder / OWN_ENCODER, precision, device)
         predictor = IntentPredictor(own or encoder, encoder.layout, weights.model, device, precision)
-        return cls(encoder, weights, predictor, has_variance)
+        return cls(encoder, weights, predictor, estimator, choice)
 
-    def columns(self, pools: Sequence[TokenPool]) -> tuple[Columns, list[Array]]:
+    @property
+    @override
+    def module(self) -> nn.Module:
+        frozen, own = self.encoder.requires_grad_(False), self.predictor.encoder
+        return frozen if own is frozen else nn.ModuleList([frozen, own])
+
+    @override
+    def with_estimator(self, estimator: AbstractEstimator.Config) -> LoadedIntent:
+        return replace(self, estimator=estimator)
+
+    @override
+    def columns(
+        self, pools: Sequence[TokenPool], seed: int, *, with_intents: bool, known: Sequence[Intents] | None = None
+    ) -> tuple[Columns, list[list[list[int]]]]:
+        column, probs = self.predict(pools)
+        return {"intent": column}, chosen_intents(probs, self.choice)
+
+    def predict(self, pools: Sequence[TokenPool]) -> tuple[Column, list[Array]]:
         """Return the column of pools, and the probabilities of each context's intents [T, K]."""
         predictor = self.predictor
         shares_vectors = predictor.encoder is self.encoder
@@ -168,8 +196,9 @@ class LoadedIntent:
         features_ND = _features(self.weights, pools, intents, vectors)
         mean_N = product(features_ND, self.weights.form_F).astype(np.float64)
         var_N = (product(features_ND, self.weights.spread_FF).astype(np.float64) ** 2).sum(1)
-        column = Column(mean_N[None], (var_N if self.has_variance else np.zeros_like(var_N))[None])
-        return {"intent": column}, [one.context_TK for one in intents]
+        has_variance = self.estimator.needs != "nothing"
+        column = Column(mean_N[None], (var_N if has_variance else np.zeros_like(var_N))[None])
+        return column, [one.context_TK for one in intents]
 
 
 def chosen_intents(probs: Iterable[Array], choice: IntentChoice) -> list[list[list[int]]]:

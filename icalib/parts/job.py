@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,18 +18,19 @@ from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import TokenPool, TokenStore
+from icalib.data.encoding import TokenStore
 from icalib.data.schema import Split
 from icalib.data.selection import Rows, Selection, Subset
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import load_for_scoring
 from icalib.parts.folds import Fold
-from icalib.parts.intent import LoadedIntent, chosen_intents
+from icalib.parts.intent import LoadedIntent
 from icalib.parts.similarity import LoadedSimilarity
-from icalib.scoring.column import Columns, column_table
-from icalib.scoring.cross import LoadedCross, cross_columns, predict_intents
+from icalib.scoring.column import column_table
+from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import IntentChoice
+from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import intent_shard, intents_path
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -38,9 +38,6 @@ PartName = str
 """One of ORDER."""
 ORDER: tuple[PartName, ...] = ("similarity", "intent", "cross")
 """Each part sees those before it, out of fold: cheap ones first."""
-
-LoadedPart = LoadedSimilarity | LoadedIntent | LoadedCross
-Predicted = Sequence[Sequence[Sequence[int]]]
 
 
 class ColumnJob(ShardedJob):
@@ -100,37 +97,14 @@ class ColumnJob(ShardedJob):
         if self.intents is not None:
             known = read_parquet(intents_path(self.shard_path(self.intents.path, index)))["intents"].to_pylist()
         seed = child_seed(self.seed, "shard", self.split, self.of, index)
-        columns, intents = part_columns(
-            _loaded_part(self, device), pools, self.with_intents, known, self.intent_choice, seed
-        )
+        part = _loaded_part(self, device)
+        columns, intents = part.columns(pools, seed, with_intents=self.with_intents, known=known)
         if intents is not None and known is None:
             with atomic_write(intents_path(path)) as temporary:
                 pq.write_table(intent_shard(pools, intents), temporary)
         with atomic_write(path) as temporary:
             pq.write_table(column_table(pools, columns), temporary)
         _return_free_memory()
-
-
-def part_columns(
-    part: LoadedPart,
-    pools: Sequence[TokenPool],
-    with_intents: bool,
-    known: Predicted | None,
-    choice: IntentChoice,
-    seed: int,
-) -> tuple[Columns, Predicted | None]:
-    """Return a part's columns of pools, and the intents that it predicts or was given.
-
-    Args:
-        known: predicted intents, by another part; None: the cross-encoder predicts them.
-    """
-    if isinstance(part, LoadedSimilarity):
-        return part.columns(pools, seed), None
-    if isinstance(part, LoadedIntent):
-        columns, probs = part.columns(pools)
-        return columns, chosen_intents(probs, choice)
-    intents = (known if known is not None else predict_intents(part, pools)) if with_intents else None
-    return cross_columns(part, pools, intents, seed), intents
 
 
 def load_part(
@@ -146,18 +120,9 @@ def load_part(
     if name == "similarity":
         return LoadedSimilarity.load(folder, estimator, precision, device)
     if name == "intent":
-        return LoadedIntent.load(folder, precision, device, has_variance=estimator.needs != "nothing")
+        return LoadedIntent.load(folder, estimator, precision, device, choice)
     ranker = load_for_scoring(folder, precision, device)
     return LoadedCross(ranker, ranker.layout, estimator.build(), device, precision, max_tokens, choice)
-
-
-def with_estimator(part: LoadedPart, estimator: AbstractEstimator.Config) -> LoadedPart:
-    """Return the same part, for another estimator to read."""
-    if isinstance(part, LoadedSimilarity):
-        return replace(part, estimator=estimator)
-    if isinstance(part, LoadedIntent):
-        return replace(part, has_variance=estimator.needs != "nothing")
-    return replace(part, estimator=estimator.build())
 
 
 _loaded: dict[tuple[Any, ...], LoadedPart] = {}

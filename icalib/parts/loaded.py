@@ -10,7 +10,7 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from icalib.data.encoding import Layout, TokenPool, TokenStore, write_tokens
+from icalib.data.encoding import Intents, Layout, TokenPool, TokenStore, write_tokens
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
@@ -18,13 +18,12 @@ from icalib.models.bi_encoder import BiEncoder, pool_cosines
 from icalib.models.checkpoint import load_ranker_config
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
-from icalib.parts.intent import LoadedIntent
-from icalib.parts.job import LoadedPart, PartName, load_part, part_columns, with_estimator
-from icalib.parts.similarity import LoadedSimilarity
+from icalib.parts.job import PartName, load_part
 from icalib.parts.sum import SumOfParts, read_member
 from icalib.scoring.column import Columns, scores_of_columns
 from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
+from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import average_members, intent_shard, pair_columns
 from icalib.scoring.untrained import untrained_table
 from icalib.uncertainty.estimator import AbstractEstimator
@@ -82,7 +81,6 @@ class LoadedSum:
     fitted: SumOfParts
     parts: Mapping[PartName, LoadedPart]
     estimator: AbstractEstimator
-    intent_choice: IntentChoice
     with_intents: bool
 
     @property
@@ -94,9 +92,9 @@ class LoadedSum:
     def score(self, pools: Sequence[TokenPool], seed: int) -> tuple[pa.Table, pa.Table | None]:
         """Return the scores of pools (SCORE_SCHEMA), and their predicted intents if there are two views."""
         parts: dict[PartName, Columns] = {}
-        intents = None
+        intents: Sequence[Intents] | None = None
         for name, part in self.parts.items():
-            parts[name], found = part_columns(part, pools, self.with_intents, intents, self.intent_choice, seed)
+            parts[name], found = part.columns(pools, seed, with_intents=self.with_intents, known=intents)
             intents = found if intents is None else intents
         softmax = self.cross is not None and self.cross.config.link == "softmax"
         names = pair_columns(pools, [pool.row for pool in pools], "plain")
@@ -134,8 +132,8 @@ class LoadedMembers:
             for name, path in paths.items():
                 if path not in loaded:
                     loaded[path] = load_part(name, path, estimator, precision, max_tokens, intent_choice, device)
-                parts[name] = with_estimator(loaded[path], estimator)
-            sums.append(LoadedSum(fitted, parts, estimator.build(), intent_choice, with_intents))
+                parts[name] = loaded[path].with_estimator(estimator)
+            sums.append(LoadedSum(fitted, parts, estimator.build(), with_intents))
         return cls(tuple(sums), member_encoder(members[0][0]), device)
 
     @property
@@ -149,8 +147,7 @@ class LoadedMembers:
         return sum(_num_fixed(module, _trained(module)) for module in self._modules())
 
     def _modules(self) -> list[nn.Module]:
-        parts = [part for one in self.sums for part in one.parts.values()]
-        modules = [part.ranker if isinstance(part, LoadedCross) else _encoder_of(part) for part in parts]
+        modules = [part.module for one in self.sums for part in one.parts.values()]
         return list({id(module): module for module in modules}.values())
 
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
@@ -172,13 +169,6 @@ def member_encoder(folder: Path) -> AbstractEncoder.Config:
     """Return the settings of the encoder of a member's last part, whose tokenizer the member's own folder has."""
     _, paths = read_member(folder)
     return load_ranker_config([*paths.values()][-1]).encoder
-
-
-def _encoder_of(part: LoadedSimilarity | LoadedIntent) -> nn.Module:
-    if isinstance(part, LoadedSimilarity):
-        return part.model
-    frozen, own = part.encoder.requires_grad_(False), part.predictor.encoder
-    return frozen if own is frozen else nn.ModuleList([frozen, own])
 
 
 def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Config) -> TokenStore:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
@@ -17,7 +17,7 @@ from typing_extensions import override
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Budget, Encoded, Ids, Layout, Lists, Numbers, TokenPool, TokenStore
+from icalib.data.encoding import Budget, Encoded, Ids, Intents, Layout, Lists, Numbers, TokenPool, TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
@@ -30,6 +30,7 @@ from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
 from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns
+from icalib.scoring.part import LoadedPart
 from icalib.training.epochs import Batches
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.job import Training, TrainingJob
@@ -248,7 +249,7 @@ class SimilarityJob(TrainingJob):
 
 
 @dataclass(frozen=True)
-class LoadedSimilarity:
+class LoadedSimilarity(LoadedPart):
     """A bi-encoder that computes its column."""
 
     model: BiEncoder
@@ -266,10 +267,22 @@ class LoadedSimilarity:
         model = load_bi_encoder(folder, precision, device)
         return cls(model, model.layout, device, precision, estimator)
 
-    def columns(self, pools: Sequence[TokenPool], seed: int) -> Columns:
+    @property
+    @override
+    def module(self) -> BiEncoder:
+        return self.model
+
+    @override
+    def with_estimator(self, estimator: AbstractEstimator.Config) -> LoadedSimilarity:
+        return replace(self, estimator=estimator)
+
+    @override
+    def columns(
+        self, pools: Sequence[TokenPool], seed: int, *, with_intents: bool, known: Sequence[Intents] | None = None
+    ) -> tuple[Columns, None]:
         """Return the cosines of pools; they are the same in both views."""
         seeds: list[int | None] = [None]
         if isinstance(self.estimator, MCDropout.Config):
             seeds = [child_seed(seed, "similarity", t) for t in range(self.estimator.num_passes)]
         found = crossed_cosines(self.model.encoder, self.layout, pools, self.device, seeds, precision=self.precision)
-        return {"plain": Column(*found)}
+        return {"plain": Column(*found)}, None

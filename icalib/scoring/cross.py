@@ -6,11 +6,12 @@ A result is a function of (checkpoint, pools, seed).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
@@ -23,12 +24,13 @@ from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.column import Column, Columns, View, added, scores_of_columns
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice, Shard
 from icalib.scoring.offsets import Offsets
+from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import intent_shard, pair_columns
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
 @dataclass(frozen=True)
-class LoadedCross:
+class LoadedCross(LoadedPart):
     """Cross-encoder, estimator and device of scoring."""
 
     ranker: Ranker
@@ -37,7 +39,28 @@ class LoadedCross:
     device: torch.device
     precision: Precision
     max_tokens: int
-    intent_choice: IntentChoice = AUTHORS_CHOICE
+    choice: IntentChoice = AUTHORS_CHOICE
+
+    @property
+    @override
+    def module(self) -> Ranker:
+        return self.ranker
+
+    @override
+    def with_estimator(self, estimator: AbstractEstimator.Config) -> LoadedCross:
+        return replace(self, estimator=estimator.build())
+
+    @override
+    def columns(
+        self, pools: Sequence[TokenPool], seed: int, *, with_intents: bool, known: Sequence[Intents] | None = None
+    ) -> tuple[Columns, Sequence[Intents] | None]:
+        """Return the plain view, and with intents, predicted by the cross-encoder if none are known, theirs."""
+        _set_training(self.ranker, False)
+        plain = _view_column(self, pools, None, "plain", seed)
+        if not with_intents:
+            return {"plain": plain}, None
+        intents = predict_intents(self, pools) if known is None else known
+        return {"plain": plain, "intent": _intent_column(self, pools, intents, plain, seed)}, intents
 
     def batches(self, inputs: Sequence[Encoded]) -> list[npt.NDArray[np.int64]]:
         """Return the indices of the inputs in each batch."""
@@ -48,21 +71,6 @@ class LoadedCross:
         return autocast(self.device, resolve_precision(self.precision, self.device))
 
 
-def cross_columns(
-    context: LoadedCross, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, seed: int
-) -> Columns:
-    """Return the cross-encoder's columns of pools: the plain view, and with predicted `intents` the intent view.
-
-    Args:
-        seed: determines every dropout mask; each shard needs its own.
-    """
-    _set_training(context.ranker, False)
-    plain = _view_column(context, pools, None, "plain", seed)
-    if intents is None:
-        return {"plain": plain}
-    return {"plain": plain, "intent": _intent_column(context, pools, intents, plain, seed)}
-
-
 def score_token_pools(
     context: LoadedCross, pools: Sequence[TokenPool], *, with_intents: bool, seed: int, offsets: Offsets | None = None
 ) -> Shard:
@@ -70,11 +78,9 @@ def score_token_pools(
 
     The predicted intents are those of the offsets, if they have any.
     """
-    intents: Sequence[Intents] | None = None
-    if with_intents:
-        known = None if offsets is None else offsets.intents
-        intents = predict_intents(context, pools) if known is None else [known[pool.row] for pool in pools]
-    columns: Columns = cross_columns(context, pools, intents, seed)
+    known = None if offsets is None or offsets.intents is None else [offsets.intents[pool.row] for pool in pools]
+    columns: Columns
+    columns, intents = context.columns(pools, seed, with_intents=with_intents, known=known)
     if offsets is not None:
         others = {view: Column.certain(offsets.of_pools(pools, view)) for view in columns}
         columns = {view: added([column, others[view]], [1.0, 1.0], 0.0) for view, column in columns.items()}
@@ -96,7 +102,7 @@ def predict_intents(context: LoadedCross, pools: Sequence[TokenPool]) -> list[li
         questions = [context.layout.intent_question(pools[i].context, chosen[i], utterance) for i in present]
         probs_NK = _intent_probs(context, questions)
         for index, probs_K in zip(present, probs_NK, strict=True):
-            chosen[index].append(context.intent_choice.chosen(probs_K).tolist())
+            chosen[index].append(context.choice.chosen(probs_K).tolist())
     return chosen
 
 

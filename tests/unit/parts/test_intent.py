@@ -22,6 +22,7 @@ from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, fit_
 from icalib.scoring.column import in_view, read_columns
 from icalib.stages.executor import LocalExecutor
 from icalib.training.settings import TrainingSettings
+from icalib.uncertainty.estimator import Deterministic, MCDropout
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng
@@ -141,8 +142,8 @@ def test_the_plain_view_is_0_and_the_column_has_the_posteriors_variance_if_asked
     pools = list(store.pools([0, 4, 7]))
     number = sum(len(pool.candidates) for pool in pools)
     sure, unsure = (
-        LoadedIntent.load(trained / "checkpoint", "fp32", CPU, has_variance=has).columns(pools)[0]
-        for has in (False, True)
+        LoadedIntent.load(trained / "checkpoint", estimator, "fp32", CPU).columns(pools, 0, with_intents=True)[0]
+        for estimator in (Deterministic.Config(), MCDropout.Config())
     )
     assert set(unsure) == {"intent"}
     plain = in_view(unsure, "plain", number)
@@ -160,9 +161,9 @@ def test_labelled_pools_have_a_column_out_of_fold(trained: Path, store: TokenSto
     rows = sorted(set(table["row"].to_pylist()))
     assert rows == np.flatnonzero(store.column("label_order") < len(rows)).tolist()
     (of_labelled,) = read_columns(table)["intent"].mean_SN
-    part = LoadedIntent.load(trained / "checkpoint", "fp32", CPU, has_variance=False)
-    columns, probs = part.columns(list(store.pools(rows)))
-    assert np.abs(of_labelled - columns["intent"].mean_SN[0]).max() > 1e-3
+    part = LoadedIntent.load(trained / "checkpoint", Deterministic.Config(), "fp32", CPU)
+    column, probs = part.predict(list(store.pools(rows)))
+    assert np.abs(of_labelled - column.mean_SN[0]).max() > 1e-3
     assert {probs_TK.shape[1] for probs_TK in probs} == {len(intents)}
     assert read_json(trained / "intents.json")["micro_F1"] >= 0
 
@@ -246,11 +247,11 @@ def test_labelled_pools_are_read_by_the_encoder_that_was_trained_without_them(
 ) -> None:
     job = intent_job(tokens, tiny_bert, len(intents), encoders=tuple(known(path) for path in encoders))
     job.compute_shard(0, None, tmp_path, CPU)
-    part = LoadedIntent.load(tmp_path / "checkpoint", "fp32", CPU, has_variance=False)
+    part = LoadedIntent.load(tmp_path / "checkpoint", Deterministic.Config(), "fp32", CPU)
     rows = np.flatnonzero(store.column("label_order") < 0.3 * len(store))
     folds = fold_of(store, rows, 2)
     pools = list(store.pools(rows.tolist()))
-    _, probs = part.columns(pools)
+    _, probs = part.predict(pools)
     whole, *by_fold = [load_predictor(path, "fp32", CPU) for path in encoders]
     for found_TK, expected in zip(probs, whole.predict(pools), strict=True):
         np.testing.assert_allclose(found_TK, expected.context_TK, atol=1e-6)
