@@ -158,15 +158,14 @@ def _in_shards(job: ShardedJob, folder: Path) -> None:
     folder.mkdir()
     for number, shard in enumerate(job.shards()):
         job.compute_shard(number, shard, folder, torch.device("cpu"))
+    job.finish(folder)
 
 
 def _pseudo_label(work: Path, size: int) -> None:
-    from icalib.regimes.pseudo_labelling import write_pseudo_labels
+    from icalib.regimes.pseudo_labelling import PseudoLabelJob
     from icalib.regimes.pseudo_labels import PseudoLabelRule
-    from icalib.scoring.scores import Shards
 
-    (work / "pseudo").mkdir()
-    write_pseudo_labels(work / "pseudo", Shards(work / "scores"), PseudoLabelRule(), 1)
+    _in_shards(PseudoLabelJob(scores=made_here(work / "scores"), rule=PseudoLabelRule(), round=1), work / "pseudo")
 
 
 def _evaluate(work: Path, size: int) -> None:

@@ -30,7 +30,7 @@ from icalib.parts.similarity import SimilarityJob
 from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import CACHE, EVALUATED, RunContext, stages_of
-from icalib.regimes.pseudo_labelling import PseudoLabelJob
+from icalib.regimes.pseudo_labelling import SUMMARY, PseudoLabelJob
 from icalib.regimes.regime import AbstractRegime
 from icalib.stages.executor import LocalExecutor
 from icalib.stages.tokens import TokenizeJob
@@ -137,6 +137,7 @@ class _DryCache:
         if isinstance(job, PseudoLabelJob):  # labels of its own, so that no cached student has the same
             labels = {"pool_id": [digest], "candidate": [0], "label": [1], "view": ["plain"]}
             pq.write_table(pa.table(labels), folder / "pseudo-000000.parquet")
+            write_json(folder / SUMMARY, {"num_pools_selected": 1})
         return Stage(name, digest, folder, reused=True, seconds=0.0)
 
 

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from typing_extensions import override
 
 from icalib.core.events import Emit
 from icalib.core.files import atomic_write, read_json, write_json
-from icalib.core.job import Artifact, LocalJob
-from icalib.core.parquet import read_parquet
+from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.run_tables import RoundSummary
 from icalib.data.encoding import TokenPool, TokenStore
 from icalib.data.selection import Selection
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table, resolve_rule
-from icalib.regimes.round_tally import RoundTally
+from icalib.regimes.round_tally import ShardTally, summarise, thresholds
 from icalib.scoring.gain import Shard
-from icalib.scoring.scores import Shards, intent_shard
+from icalib.scoring.scores import Shards, intent_shard, read_shard
 from icalib.training.examples import gold_labels
 
+SUMMARY = "summary.json"
+_SCORES_PER_SHARD = 64  # files, of 32 pools each by default: a second of work
 
-class PseudoLabelJob(LocalJob):
-    """Selects and labels the pools of one round's scores."""
+
+class Block(NamedTuple):
+    """Some files of scores, and the round's rule with absolute thresholds."""
+
+    first: int
+    files: Sequence[Path]
+    rule: PseudoLabelRule
+
+
+class PseudoLabelJob(ShardedJob):
+    """Selects and labels the pools of one round's scores, file by file, and summarises them."""
+
+    verb: ClassVar[str] = "pseudo-labelling"
 
     scores: Artifact
     """Folder of scored shards."""
@@ -34,10 +48,58 @@ class PseudoLabelJob(LocalJob):
     validation: Artifact | None = None
     """Folder of the scored shards of validation, for thresholds that are precisions."""
 
+    @property
     @override
-    def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        validation = Shards(self.validation.path) if self.validation else None
-        write_pseudo_labels(folder, Shards(self.scores.path), self.rule, self.round, validation)
+    def uses_models(self) -> bool:
+        return False
+
+    @override
+    def shards(self) -> list[Block]:
+        """Return blocks of files, after thresholds that depend on all of them have been computed."""
+        scores = Shards(self.scores.path)
+        if not scores:
+            return []
+        rule = resolve_rule(self.rule, scores, self._validation)
+        starts = range(0, len(scores), _SCORES_PER_SHARD)
+        return [Block(start, scores.files[start : start + _SCORES_PER_SHARD], rule) for start in starts]
+
+    @property
+    def _validation(self) -> Shards | None:
+        return Shards(self.validation.path) if self.validation else None
+
+    @override
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / f"tally-{index:06d}.json"
+
+    @override
+    def shared_files(self, folder: Path, index: int) -> Sequence[Path]:
+        first = index * _SCORES_PER_SHARD
+        numbers = range(first, first + _SCORES_PER_SHARD)
+        files = [folder / f"{name}-{number:06d}.parquet" for number in numbers for name in ("pseudo", "intents")]
+        return [*files, self.shard_path(folder, index)]
+
+    @override
+    def compute_shard(self, index: int, shard: Block, folder: Path, device: torch.device) -> None:
+        tallies: list[ShardTally] = []
+        for number, path in enumerate(shard.files, shard.first):
+            scores, intents = read_shard(path)
+            chosen = choose_pools(scores, intents, shard.rule)
+            labels = assign(chosen, shard.rule)
+            tallies.append(ShardTally.of(chosen, labels))
+            _write_shard(folder, number, pseudo_label_table(chosen, labels), intents)
+        block = {"thresholds": thresholds(shard.rule), "tallies": [tally.model_dump() for tally in tallies]}
+        write_json(self.shard_path(folder, index), block)
+
+    @override
+    def finish(self, folder: Path) -> None:
+        """Write summary.json."""
+        blocks = [read_json(path) for path in sorted(folder.glob("tally-*.json"))]
+        rule = self.rule
+        if blocks:  # a threshold that selects nothing isn't one that can be set
+            rule = rule.model_copy(update={"scale": "absolute", **blocks[0]["thresholds"]})
+        tallies = [ShardTally.model_validate(tally) for block in blocks for tally in block["tallies"]]
+        summary = _with_validation(summarise(tallies, rule, self.round), rule, self._validation)
+        write_json(folder / SUMMARY, summary.model_dump())
 
 
 class RepeatJob(LocalJob):
@@ -53,7 +115,7 @@ class RepeatJob(LocalJob):
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
         store = TokenStore(self.tokens.path)
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
-        number = read_json(self.pseudo_labels.path / "summary.json")["num_pools_selected"]
+        number = read_json(self.pseudo_labels.path / SUMMARY)["num_pools_selected"]
         for index, start in enumerate(range(0, number, len(rows))):
             pools = list(store.pools(rows[: number - start]))
             intents = intent_shard(pools, [pool.intents for pool in pools]) if self.with_intents else None
@@ -66,20 +128,6 @@ class RepeatJob(LocalJob):
         return pa.table(dict(zip(("pool_id", "candidate", "label", "view"), values, strict=True)))
 
 
-def write_pseudo_labels(
-    folder: Path, shards: Shards, rule: PseudoLabelRule, number: int, validation: Shards | None = None
-) -> None:
-    """Write pseudo labels, and the intents that they were scored with, shard by shard; then the summary."""
-    rule = resolve_rule(rule, shards, validation)
-    counts = RoundTally(rule)
-    for index, (scores, intents) in enumerate(shards):
-        chosen = choose_pools(scores, intents, rule)
-        labels = assign(chosen, rule)
-        counts.add(chosen, labels)
-        _write_shard(folder, index, pseudo_label_table(chosen, labels), intents)
-    write_json(folder / "summary.json", _with_validation(counts.summary(number), rule, validation).model_dump())
-
-
 def _write_shard(folder: Path, index: int, labels: pa.Table, intents: pa.Table | None) -> None:
     for name, table in (("pseudo", labels), ("intents", intents)):
         if table is not None:
@@ -88,30 +136,27 @@ def _write_shard(folder: Path, index: int, labels: pa.Table, intents: pa.Table |
 
 
 def preview(
-    shards: Iterable[Shard], rule: PseudoLabelRule, number: int, validation: Iterable[Shard] | None = None
+    shards: Sequence[Shard], rule: PseudoLabelRule, number: int, validation: Sequence[Shard] | None = None
 ) -> RoundSummary:
     """Summarise what a rule would select from some scores, without writing anything."""
     rule = resolve_rule(rule, shards, validation)
-    return _with_validation(_tally(shards, rule).summary(number), rule, validation)
+    return _with_validation(summarise(_tallies(shards, rule), rule, number), rule, validation)
 
 
 def _with_validation(summary: RoundSummary, rule: PseudoLabelRule, validation: Iterable[Shard] | None) -> RoundSummary:
     if validation is None:
         return summary
-    found = _tally(validation, rule).summary(summary.round)
+    found = summarise(_tallies(validation, rule), rule, summary.round)
     return summary.model_copy(
         update={"validation_pools_selected": found.num_pools_selected, "validation_accuracy": found.pool_accuracy}
     )
 
 
-def _tally(shards: Iterable[Shard], rule: PseudoLabelRule) -> RoundTally:
-    counts = RoundTally(rule)
-    for shard in shards:
-        chosen = choose_pools(*shard, rule)
-        counts.add(chosen, assign(chosen, rule))
-    return counts
+def _tallies(shards: Iterable[Shard], rule: PseudoLabelRule) -> list[ShardTally]:
+    chosen = [choose_pools(*shard, rule) for shard in shards]
+    return [ShardTally.of(one, assign(one, rule)) for one in chosen]
 
 
 def selects_any(folder: Path) -> bool:
-    """Return whether a round's shards have any pseudo label."""
-    return any(read_parquet(path, ["pool_id"]).num_rows for path in sorted(folder.glob("pseudo-*.parquet")))
+    """Return whether a round has any pseudo label."""
+    return bool(read_json(folder / SUMMARY)["num_pools_selected"])

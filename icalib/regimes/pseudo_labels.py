@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -163,7 +163,7 @@ def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:
 
 
 def resolve_rule(
-    rule: PseudoLabelRule, shards: Iterable[Shard], validation: Iterable[Shard] | None = None
+    rule: PseudoLabelRule, shards: Sequence[Shard], validation: Sequence[Shard] | None = None
 ) -> PseudoLabelRule:
     """Replace every threshold by its absolute value.
 

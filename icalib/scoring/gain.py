@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
@@ -120,7 +120,7 @@ Shard = tuple[pa.Table, pa.Table | None]
 _MAX_SHARDS = 500  # quantiles are computed from at most this number of shards, which bounds memory
 
 
-def resolve_gain_rule(rule: R, shards: Iterable[Shard]) -> R:
+def resolve_gain_rule(rule: R, shards: Sequence[Shard]) -> R:
     """Replace λ by its absolute value: unless it is absolute, by that quantile of the scores' gains."""
     if rule.scale == "absolute" or rule.gain_threshold == ALWAYS_INTENTS:
         return _absolute(rule)
@@ -135,17 +135,12 @@ def _absolute(rule: R) -> R:
     return rule.model_copy(update={"scale": "absolute"})
 
 
-def subsampled(shards: Iterable[Shard]) -> list[Shard]:
-    """Return evenly spaced shards, at most a fixed number, without keeping more in memory."""
-    kept: list[Shard] = []
+def subsampled(shards: Sequence[Shard]) -> list[Shard]:
+    """Return evenly spaced shards, fewer than a fixed number."""
     step = 1
-    for index, shard in enumerate(shards):
-        if index % step:
-            continue
-        kept.append(shard)
-        if len(kept) == _MAX_SHARDS:
-            kept, step = kept[::2], step * 2
-    return kept
+    while len(range(0, len(shards), step)) >= _MAX_SHARDS:
+        step *= 2
+    return [shards[index] for index in range(0, len(shards), step)]
 
 
 def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> ChosenScores:

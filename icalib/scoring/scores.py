@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
+from typing_extensions import override
 
 from icalib.core.parquet import read_parquet
 from icalib.data.encoding import Intents, TokenPool
@@ -119,17 +119,27 @@ def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return binary_entropy(torch.from_numpy(prob)).numpy()
 
 
-@dataclass(frozen=True)
-class Shards:
-    """A folder of scored shards: `scores-<n>.parquet`, and with intents also `intents-<n>.parquet`."""
+class Shards(Sequence[tuple[pa.Table, pa.Table | None]]):
+    """A folder of scored shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA), which are read when they are asked for.
 
-    path: Path
+    They are `scores-<n>.parquet`, and with intents also `intents-<n>.parquet`.
+    """
 
-    def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-        """Iterate over the shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA), with one shard in memory at a time."""
-        for path in sorted(self.path.glob("scores-*.parquet")):
-            intents = intents_path(path)
-            yield read_parquet(path), read_parquet(intents) if intents.is_file() else None
+    def __init__(self, path: Path) -> None:
+        self.files = sorted(path.glob("scores-*.parquet"))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        return read_shard(self.files[index])
+
+
+def read_shard(path: Path) -> tuple[pa.Table, pa.Table | None]:
+    """Read the scores of some pools, and their intents if there are two views."""
+    intents = intents_path(path)
+    return read_parquet(path), read_parquet(intents) if intents.is_file() else None
 
 
 def intents_path(shard: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from icalib.core.events import Message
 from icalib.core.files import read_json
@@ -159,6 +160,7 @@ class PartTraining:
     def _named(self, part: str) -> StageName:
         return replace(self.name, label=f"{self.name.label}-{part}")
 
+    @cached_property
     def _pseudo_labels(self) -> Artifact | None:
         if self.student is None:
             return None
@@ -178,7 +180,7 @@ class PartTraining:
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
             start=start,
-            pseudo_labels=self._pseudo_labels(),
+            pseudo_labels=self._pseudo_labels,
             seed=self._seed,
         )
         suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
@@ -278,7 +280,7 @@ class PartTraining:
             validation_tokens=stages.tokens("validation"),
             offsets=self._offsets("intent"),
             # repeated pools would be in the folds that choose the ridge, and in their complement
-            pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels(),
+            pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels,
             encoders=self._intent_encoders(settings),
             precision=stages.composition.scoring.precision,
         )
@@ -312,7 +314,7 @@ class PartTraining:
             validation_tokens=stages.tokens("validation"),
             start=student.teacher.parts["cross"] if student else stages.start,
             offsets=offsets,
-            pseudo_labels=self._pseudo_labels(),
+            pseudo_labels=self._pseudo_labels,
             contrast=generated.contrast if generated else None,
             generated=generated.tokens if generated else None,
             seed=self._seed,

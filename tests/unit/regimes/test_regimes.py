@@ -12,13 +12,14 @@ from unit.regimes.made_scores import Pools, intent_table, score_table
 
 from icalib.core.events import ignore
 from icalib.core.files import write_json
-from icalib.core.job import Job, LocalJob
+from icalib.core.job import Job
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.parts.job import ColumnJob
 from icalib.parts.sum import SumJob
 from icalib.regimes.ensemble import Ensemble
+from icalib.regimes.pseudo_labelling import PseudoLabelJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.regime import Outcome
 from icalib.regimes.self_training import SelfTraining
@@ -53,8 +54,8 @@ class RecordingCache:
             write_json(path / "result.json", {"best_epoch": 1})
         elif isinstance(job, SumJob):
             self._write_scores(name, path)
-        elif isinstance(job, LocalJob):
-            job.compute(path, str(name), ignore)
+        elif isinstance(job, PseudoLabelJob):
+            LocalExecutor().map(job, path, str(name), ignore)
         return Stage(name, job.digest(), path, reused=False, seconds=0.0)
 
     def _write_scores(self, name: StageName, path: Path) -> None:

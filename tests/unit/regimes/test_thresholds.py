@@ -1,18 +1,25 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from helpers.artifacts import known
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.regimes.made_scores import intent_table, score_table
 
-from icalib.regimes.pseudo_labelling import preview
+from icalib.core.events import ignore
+from icalib.core.files import read_json
+from icalib.regimes.pseudo_labelling import PseudoLabelJob, preview
 from icalib.regimes.pseudo_labels import SELECT_NONE, PseudoLabelRule, assign, negative_at, positive_at, resolve_rule
-from icalib.regimes.round_tally import RoundTally
-from icalib.scoring.gain import choose_views
+from icalib.regimes.round_tally import ShardTally, summarise
+from icalib.scoring.gain import choose_views, subsampled
+from icalib.stages.executor import LocalExecutor
 
 PROBS = st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])  # few values, so that there are ties
 
@@ -107,12 +114,12 @@ def test_reliability_is_the_spearman_brown_corrected_correlation_of_the_halves()
     plain, intent = (values + rng.normal(size=(2, 40)) for values in signal[:, None])
     names = [[[0]]] * 15 + [[[]]] * 5  # the last five pools have no intents
     shard = halves(plain, intent, names)
-    counts = RoundTally(PseudoLabelRule())
+    tallies: list[ShardTally] = []
     for start in (0, 10):  # two shards
         rows = np.isin(shard[0]["row"].to_numpy(), range(start, start + 10))
         chosen = choose_views(shard[0].filter(pa.array(rows)), shard[1], PseudoLabelRule())
-        counts.add(chosen, assign(chosen, PseudoLabelRule()))
-    found = counts.summary(1)
+        tallies.append(ShardTally.of(chosen, assign(chosen, PseudoLabelRule())))
+    found = summarise(tallies, PseudoLabelRule(), 1)
 
     def corrected(pairs: np.ndarray) -> float:
         r = np.corrcoef(pairs)[0, 1]
@@ -121,3 +128,41 @@ def test_reliability_is_the_spearman_brown_corrected_correlation_of_the_halves()
     assert found.information_reliability == pytest.approx(corrected(plain))
     assert found.gain_reliability == pytest.approx(corrected((intent - plain)[:, :30]))
     assert found.num_pools_with_intents == 15
+
+
+def test_a_round_is_labelled_in_blocks_whose_size_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    scores = tmp_path / "scores"
+    scores.mkdir()
+    for number in range(5):
+        pools = [[tuple(pair) for pair in rng.uniform(size=(3, 2)).tolist()] for _ in range(4)]
+        pq.write_table(score_table(pools, pools, gold=[0, 1, -1, 2]), scores / f"scores-{number:06d}.parquet")
+        pq.write_table(intent_table(4), scores / f"intents-{number:06d}.parquet")
+    job = PseudoLabelJob(scores=known(scores), rule=PseudoLabelRule.quantiles(), round=1)
+    found: list[dict[str, Any]] = []
+    for size in (1, 2, 64):
+        monkeypatch.setattr("icalib.regimes.pseudo_labelling._SCORES_PER_SHARD", size)
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        LocalExecutor().map(job, folder, "pseudo-labels", ignore)
+        labels = [pq.read_table(path).to_pydict() for path in sorted(folder.glob("pseudo-*.parquet"))]
+        found.append({"labels": repr(labels), "summary": read_json(folder / "summary.json")})
+    assert found[0] == found[1] == found[2]
+    assert found[0]["summary"]["num_pools_scored"] == 20
+    assert found[0]["summary"]["num_pools_selected"] > 0
+
+
+def test_quantiles_read_no_more_shards_than_they_keep() -> None:
+    read: list[int] = []
+
+    class Counted(Sequence[int]):
+        def __len__(self) -> int:
+            return 1300
+
+        def __getitem__(self, index: Any) -> Any:
+            read.append(index)
+            return index
+
+    assert subsampled(cast("Any", Counted())) == list(range(0, 1300, 4)) == read

@@ -7,17 +7,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers.artifacts import known
 from helpers.score_jobs import score_job
 from helpers.tiny_models import ranker_config, tiny_ranker
 from helpers.train_jobs import answer_job
 from unit.regimes.made_scores import intent_table, score_table
 
+from icalib.core.events import ignore
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.models.checkpoint import save_ranker
-from icalib.regimes.pseudo_labelling import write_pseudo_labels
+from icalib.regimes.pseudo_labelling import PseudoLabelJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.scoring.scores import Shards
+from icalib.stages.executor import LocalExecutor
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.uncertainty.estimator import MCDropout
@@ -103,8 +105,9 @@ def test_pseudo_labels_on_disk_come_back_as_pools_to_learn(
     pq.write_table(scores, folder / "scores-000000.parquet")
     if with_intents:
         pq.write_table(intent_table(3), folder / "intents-000000.parquet")
-    shards = Shards(folder)
-    write_pseudo_labels(tmp_path / "pseudo", shards, PseudoLabelRule(), 2)
+    job = PseudoLabelJob(scores=known(folder), rule=PseudoLabelRule(), round=2)
+    (tmp_path / "pseudo").mkdir()
+    LocalExecutor().map(job, tmp_path / "pseudo", "pseudo-labels", ignore)
     first, second = pseudo_labelled(tmp_path / "pseudo", store)
     assert (first.row, first.candidates.tolist(), first.labels.tolist()) == (0, [0, 1], [1, 0])
     assert (second.row, second.candidates.tolist(), second.labels.tolist()) == (2, [0, 1, 2], [1, 0, 0])
