@@ -173,6 +173,21 @@ class TokenStore:
         """Return a flat column, e.g. label or label_order."""
         return self._table[name].to_numpy()
 
+    def intents(self, rows: Numbers) -> list[Intents]:
+        """Return the intents of the utterances of some pools."""
+        return self._table.select(["intents"]).take(rows)["intents"].to_pylist()
+
+    def is_right(self, rows: Numbers) -> Lists:
+        """Return which candidates of some pools are right; none where that is unknown."""
+        sizes = pc.call_function("list_value_length", [self._table["candidates"]]).to_numpy()[rows]
+        also = Lists.of(self._table.select(["also_right"]).take(rows)["also_right"])
+        offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        right = np.zeros(offsets[-1], np.bool_)
+        first = self.column("label")[rows]
+        right[(offsets[:-1] + first)[first >= 0]] = True
+        right[offsets[also.rows()] + also.values] = True
+        return Lists(right, offsets)
+
     def keys(self, name: Literal["context_keys", "candidate_keys"]) -> Lists:
         """Return the `text_key`s of all pools' contexts or candidates: of whole texts, while ids are cut."""
         return Lists.of(self._table[name])

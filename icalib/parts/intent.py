@@ -257,7 +257,7 @@ class IntentJob(ShardedJob):
         encoder.to(device)
         store = TokenStore(self.train_tokens.path)
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
-        labelled = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+        labelled = gold_labels(store, rows, with_intents=False)
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         labels = [*labelled, *pseudo]
         pools = list(store.pools([one.row for one in labels]))

@@ -242,7 +242,7 @@ class SimilarityJob(TrainingJob):
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
         if self.left_out is not None:
             rows = self.left_out.others(store, rows)
-        pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+        pools = gold_labels(store, rows, with_intents=False)
         if self.pseudo_labels is not None:
             pools += pseudo_labelled(self.pseudo_labels.path, store)
         return PoolContrast(pools, store, layout, self.settings, self.seed)

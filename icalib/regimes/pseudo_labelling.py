@@ -16,13 +16,13 @@ from icalib.core.events import Emit
 from icalib.core.files import atomic_write, read_json, write_json
 from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.run_tables import RoundSummary
-from icalib.data.encoding import TokenPool, TokenStore
+from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table, resolve_rule
 from icalib.regimes.round_tally import ShardTally, summarise, thresholds
 from icalib.scoring.gain import Shard
 from icalib.scoring.scores import Shards, intent_shard, read_shard
-from icalib.training.examples import gold_labels
+from icalib.training.examples import PairLabels, gold_labels
 
 SUMMARY = "summary.json"
 _SCORES_PER_SHARD = 64  # files, of 32 pools each by default: a second of work
@@ -119,13 +119,15 @@ class RepeatJob(LocalJob):
         for index, start in enumerate(range(0, number, len(rows))):
             pools = list(store.pools(rows[: number - start]))
             intents = intent_shard(pools, [pool.intents for pool in pools]) if self.with_intents else None
-            _write_shard(folder, index, pa.concat_tables([self._table(pool) for pool in pools]), intents)
+            gold = gold_labels(store, rows[: number - start], with_intents=self.with_intents)
+            tables = [_gold_table(pool.pool_id, labels) for pool, labels in zip(pools, gold, strict=True)]
+            _write_shard(folder, index, pa.concat_tables(tables), intents)
 
-    def _table(self, pool: TokenPool) -> pa.Table:
-        gold = gold_labels(pool, with_intents=self.with_intents)
-        view = np.where(gold.intent_view, "intent", "plain")
-        values = [[pool.pool_id] * len(view), gold.candidates, gold.labels, view]
-        return pa.table(dict(zip(("pool_id", "candidate", "label", "view"), values, strict=True)))
+
+def _gold_table(pool_id: str, gold: PairLabels) -> pa.Table:
+    view = np.where(gold.intent_view, "intent", "plain")
+    values = [[pool_id] * len(view), gold.candidates, gold.labels, view]
+    return pa.table(dict(zip(("pool_id", "candidate", "label", "view"), values, strict=True)))
 
 
 def _write_shard(folder: Path, index: int, labels: pa.Table, intents: pa.Table | None) -> None:

@@ -93,7 +93,7 @@ class CrossEncoderJob(TrainingJob):
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = self.selection.rows("train", "labelled", store.column("label_order"))
-        return [gold_labels(pool, with_intents=self.views_with_intents) for pool in store.pools(rows)]
+        return gold_labels(store, rows, with_intents=self.views_with_intents)
 
     def _curriculum(
         self, pools: Sequence[PairLabels], store: TokenStore, ranker: Ranker

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
+from icalib.data.encoding import Encoded, Intents, Layout, Numbers, TokenPool, TokenStore
 from icalib.training.settings import TrainingSettings
 
 Task = Literal["answer_plain", "answer_intent", "intent"]
@@ -36,12 +36,21 @@ class PairLabels:
         return replace(self, candidates=candidates, labels=labels, intent_view=view)
 
 
-def gold_labels(pool: TokenPool, *, with_intents: bool) -> PairLabels:
-    """Return the gold labels of a labelled pool, all 0 without a right candidate; `with_intents` its intents, too."""
-    candidates, labels = np.arange(len(pool.candidates)), pool.is_right().astype(np.int64)
-    has_intents = with_intents and any(len(names) for names in pool.intents)
-    intent_view = np.full(len(candidates), has_intents)
-    return PairLabels(pool.row, candidates, labels, intent_view, pool.intents, has_intents)
+def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intents: bool) -> list[PairLabels]:
+    """Return the gold labels of labelled pools, all 0 without a right candidate; `with_intents` their intents, too.
+
+    No token is read, as a large training has a hundred thousand pools.
+    """
+    rows_P = np.asarray(rows, np.int64)
+    right = store.is_right(rows_P)
+    labels = np.split(right.values.astype(np.int64), right.offsets[1:-1])
+    intents = store.intents(rows_P) if with_intents else [()] * len(rows_P)
+    found: list[PairLabels] = []
+    for row, labels_C, names in zip(rows_P.tolist(), labels, intents, strict=False):  # split gives one for no pools
+        has_intents = any(map(len, names))
+        view = np.full(len(labels_C), has_intents)
+        found.append(PairLabels(row, np.arange(len(labels_C)), labels_C, view, names, has_intents))
+    return found
 
 
 class Example(NamedTuple):

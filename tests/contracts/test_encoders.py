@@ -60,7 +60,7 @@ def test_dropout_is_on_in_stochastic_passes_where_it_has_any(ranker: Ranker, sto
 def test_training_has_a_gradient_for_every_parameter_that_learns(ranker: Ranker, store: TokenStore) -> None:
     settings = TrainingSettings(batch_size=4, precision="fp32")
     loss = (PoolCrossEntropy if ranker.config.encoder.whole_pools else BinaryCrossEntropy).Config().build()
-    pools = [gold_labels(pool, with_intents=False) for pool in store.pools([0, 1])]
+    pools = gold_labels(store, [0, 1], with_intents=False)
     curriculum = answer_curriculum(pools, store, ranker.layout, loss, settings, num_intents=0, seed=0)
     ranker.train()
     for batch in curriculum.batches(0):

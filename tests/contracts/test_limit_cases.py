@@ -37,7 +37,7 @@ def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[
     parts = {"encoder": method.encoder, "head": method.head, "link": method.loss.link}
     ranker = Ranker(RankerConfig(**parts))
     settings = TrainingSettings(epochs=1, batch_size=4, precision="fp32", learning_rate=1e-3)
-    pools = [gold_labels(pool, with_intents=False) for pool in store.pools([0, 1, 2])]
+    pools = gold_labels(store, [0, 1, 2], with_intents=False)
     curriculum = answer_curriculum(
         pools, store, ranker.layout, method.loss.build(), settings, num_intents=0, seed=0
     )  # fmt: skip
@@ -132,7 +132,7 @@ def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probab
     method = with_settings(load_method(name), {"encoder.backbone": str(tiny_bert), "encoder.budget": BUDGET})
     ranker = Ranker(RankerConfig(encoder=method.encoder, link="softmax")).eval()
     torch.nn.init.zeros_(ranker.answer_head.linear.weight)
-    pools = [gold_labels(pool, with_intents=False) for pool in store.pools(range(3))]
+    pools = gold_labels(store, range(3), with_intents=False)
     curriculum = answer_curriculum(
         pools, store, ranker.layout, method.loss.build(), TrainingSettings(), num_intents=0, seed=0
     )  # fmt: skip

@@ -62,7 +62,7 @@ def train_and_score(
     ranker = Ranker(RankerConfig(**parts, intents=names))
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
     settings = TrainingSettings(epochs=2, batch_size=4, precision="fp32", warmup_fraction=0)
-    pools = [gold_labels(pool, with_intents=with_intents) for pool in store.pools([0, 1])]
+    pools = gold_labels(store, [0, 1], with_intents=with_intents)
     curriculum = answer_curriculum(
         pools, store, ranker.layout, method.loss.build(), settings, num_intents=len(names), seed=0
     )  # fmt: skip

@@ -89,9 +89,13 @@ def test_tokens_training_and_scores_know_every_right_candidate(tmp_path: Path) -
     write_tokens(path, [pools[:1], pools[1:]], lambda texts: [[int(text)] for text in texts], (), Budget())
     store = TokenStore(path)
     expected = [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
-    for row, labels in enumerate(expected):
-        assert gold_labels(store.pool(row), with_intents=False).labels.tolist() == labels
-    labels = gold_labels(store.pool(0), with_intents=False)
-    assert sampled_positions(labels, 1, np.random.default_rng(0)).tolist() == [0, 1, 2]
+    found = gold_labels(store, range(3), with_intents=False)
+    assert [labels.labels.tolist() for labels in found] == expected
+    assert [labels.labels.tolist() for labels in gold_labels(store, [2, 0], with_intents=True)] == [
+        [0, 0, 0],
+        [1, 0, 1],
+    ]
+    assert gold_labels(store, [], with_intents=True) == []
+    assert sampled_positions(found[0], 1, np.random.default_rng(0)).tolist() == [0, 1, 2]
     table = untrained_table(pools, np.zeros(12), range(4))
     assert table["label"].to_pylist() == [1, 0, 1, 0, 1, 0, 0, 0, 0, -1, -1, -1]

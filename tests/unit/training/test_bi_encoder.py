@@ -35,7 +35,7 @@ def settings(**training: Any) -> Similarity:
 
 
 def gold(store: TokenStore, number: int) -> list[PairLabels]:
-    return [gold_labels(pool, with_intents=False) for pool in store.pools(range(number))]
+    return gold_labels(store, range(number), with_intents=False)
 
 
 def task(store: TokenStore, dual: BiEncoder, pools: list[PairLabels], **training: Any) -> PoolContrast:

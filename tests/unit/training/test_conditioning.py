@@ -153,7 +153,7 @@ def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, 
 
 def some_pairs(store: TokenStore, num_pools: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows and labels of all pairs of the first pools."""
-    made = [gold_labels(pool, with_intents=False) for pool in store.pools(range(num_pools))]
+    made = gold_labels(store, range(num_pools), with_intents=False)
     return np.repeat(np.arange(num_pools), 4), np.concatenate([labels.labels for labels in made])
 
 

@@ -145,7 +145,7 @@ def curriculum(
     texts: GeneratedStore,
 ) -> AnswerCurriculum:
     rows = SELECTION.rows("train", "labelled", store.column("label_order"))[:6]
-    pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+    pools = gold_labels(store, rows, with_intents=False)
     given = (pools, store, ranker.layout, BinaryCrossEntropy.Config().build(), settings)
     if contrast is None:
         return AnswerCurriculum(*given, num_intents=0, seed=1)

@@ -55,9 +55,11 @@ def test_a_gold_pool_is_learnt_in_both_views_with_the_intents_that_it_has(
     with_intents: bool,
     names: list[list[int]],
     expected: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = replace(pool, intents=names)
-    labels = gold_labels(pool, with_intents=with_intents)
+    monkeypatch.setattr(store, "intents", lambda _: [names])
+    (labels,) = gold_labels(store, [pool.row], with_intents=with_intents)
     assert labels.labels.tolist() == [int(candidate == pool.label) for candidate in range(4)]
     examples = examples_of([labels], store, layout)
     assert Counter(example.task for example in examples) == expected
@@ -96,10 +98,9 @@ def test_planned_lengths_are_those_of_the_inputs(
     short = replace(layout, budget=budget, turn_separators=turn_separators)
     for pool in store.pools(range(6)):
         bare, full = [[] for _ in pool.context], [[0, 1, 2] for _ in pool.context]
+        (gold,) = gold_labels(store, [pool.row], with_intents=True)
         for intents in (pool.intents, pool.intents[:1], bare, full):
-            labels = replace(
-                gold_labels(pool, with_intents=True), intents=intents, intent_view=np.ones(4, bool), learn_intents=True
-            )
+            labels = replace(gold, intents=intents, intent_view=np.ones(4, bool), learn_intents=True)
             examples = examples_of([labels], store, short)
             assert len(examples) == 8 + sum(bool(names) for names in intents)
             for example in examples:
@@ -123,7 +124,7 @@ def test_negatives_are_at_most_so_many_for_each_positive() -> None:
 
 
 def curriculum(store: TokenStore, layout: Layout, rows: list[int], **settings: object) -> AnswerCurriculum:
-    pools = [gold_labels(pool, with_intents=True) for pool in store.pools(rows)]
+    pools = gold_labels(store, rows, with_intents=True)
     return AnswerCurriculum(
         pools, store, layout, BinaryCrossEntropy.Config().build(),
         TrainingSettings.model_validate(settings), num_intents=7, seed=1,
@@ -215,7 +216,7 @@ def test_an_epoch_of_arrays_is_that_of_objects(
     store: TokenStore, layout: Layout, balanced: bool, train_negatives: int | None, turn_separators: bool
 ) -> None:
     """Of gold pools with intents and without, of pseudo-labelled ones, and of one without a right candidate."""
-    gold = [gold_labels(pool, with_intents=pool.row % 3 > 0) for pool in store.pools(range(30, 0, -1))]
+    gold = [labels for row in range(30, 0, -1) for labels in gold_labels(store, [row], with_intents=row % 3 > 0)]
     kept = [labels.at(np.array([3, 0, 2])) for labels in gold[:8]]
     pseudo = [replace(one, intent_view=one.candidates > one.row % 4, intents=one.intents[:2]) for one in kept]
     pools = [*gold, *pseudo, replace(gold[0], labels=np.zeros(4, int))]
@@ -238,7 +239,7 @@ def test_an_epoch_of_arrays_is_that_of_objects(
 
 
 def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) -> None:
-    pools = [gold_labels(pool, with_intents=True) for pool in store.pools(range(20))]
+    pools = gold_labels(store, range(20), with_intents=True)
     settings, loss = TrainingSettings(batch_size=64, max_tokens_per_batch=600), BinaryCrossEntropy.Config().build()
     for batch in AnswerCurriculum(pools, store, layout, loss, settings, num_intents=7, seed=1).batches(0):
         longest = max(len(encode(example, store.pool(example.labels.row), layout)[0]) for example in batch)
@@ -248,7 +249,7 @@ def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) ->
 def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
     store: TokenStore, layout: Layout
 ) -> None:
-    pools = [gold_labels(pool, with_intents=True) for pool in store.pools(range(24))]
+    pools = gold_labels(store, range(24), with_intents=True)
     settings = TrainingSettings(train_negatives=1, batch_size=8)
     loss = HeadObjective.Config().build()
     batches = AnswerCurriculum(pools, store, layout, loss, settings, num_intents=7, seed=1).batches(0)

@@ -66,7 +66,7 @@ def settings(**values: Any) -> TrainingSettings:
 def curriculum(
     store: TokenStore, ranker: Ranker, made: TrainingSettings, rows: int, *, with_intents: bool = False
 ) -> AnswerCurriculum:
-    pools = [gold_labels(pool, with_intents=with_intents) for pool in store.pools(range(rows))]
+    pools = gold_labels(store, range(rows), with_intents=with_intents)
     return AnswerCurriculum(
         pools, store, ranker.layout, BinaryCrossEntropy.Config().build(), made,
         num_intents=len(ranker.config.intents), seed=1,

@@ -35,7 +35,7 @@ def ranker(request: pytest.FixtureRequest, tiny_bert: Path) -> Ranker:
 
 
 def curriculum(ranker: Ranker, store: TokenStore, rows: range, **settings: object) -> PoolCurriculum:
-    pools = [gold_labels(pool, with_intents=False) for pool in store.pools(rows)]
+    pools = gold_labels(store, rows, with_intents=False)
     made = TrainingSettings.model_validate(settings)
     return PoolCurriculum(pools, store, ranker.layout, PoolCrossEntropy.Config().build(), made, seed=1)
 
@@ -87,7 +87,7 @@ def test_a_loss_of_whole_pools_is_that_of_the_scored_probabilities(ranker: Ranke
     assert set(scores["prob_var"].to_pylist()) == set(scores["mutual_information"].to_pylist()) == {0.0}
     right = [store.pool(row).label for row in rows]
     expected = -log_softmax(logits, axis=1)[np.arange(3), right].sum()
-    in_order = [PoolExample(gold_labels(pool, with_intents=False), 0) for pool in store.pools(rows)]
+    in_order = [PoolExample(labels, 0) for labels in gold_labels(store, rows, with_intents=False)]
     with torch.inference_mode():
         _, loss = curriculum(ranker, store, range(0)).losses(ranker, in_order, CPU)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
