@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
+from typing_extensions import override
 
 from icalib.calibration.fitted import AnyMap, pair_logit, prob_logit
 from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of_these
@@ -21,7 +23,7 @@ from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
 from icalib.metrics.summary import summarise
 from icalib.scoring.column import pool_sizes
-from icalib.scoring.gain import ChosenScores, GainRule, choose_views, resolve_gain_rule
+from icalib.scoring.gain import ChosenScores, GainRule, Shard, choose_views, resolve_gain_rule
 from icalib.scoring.scores import Shards, average_members
 
 _P_NONE = pa.field(P_NONE, pa.float64())
@@ -62,16 +64,19 @@ class Fitted(Settings):
         return validated_file(path, cls, read_json(path))
 
 
-class MemberScores:
-    """Scores of one split, averaged over all members, shard by shard."""
+class MemberScores(Sequence[Shard]):
+    """Scores of one split, averaged over all members, shard by shard; a shard is read when it is asked for."""
 
     def __init__(self, members: Sequence[Stage | Artifact]) -> None:
         self._members = [Shards(member.path) for member in members]
 
-    def __iter__(self) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-        """Iterate over the shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA)."""
-        for shards in zip(*self._members, strict=True):
-            yield average_members([scores for scores, _ in shards]), shards[0][1]
+    def __len__(self) -> int:
+        return len(self._members[0])
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        shards = [member[index] for member in self._members]
+        return average_members([scores for scores, _ in shards]), shards[0][1]
 
 
 def fit(validation: MemberScores, method: Method, train_prior: float | None) -> Fitted:
