@@ -83,6 +83,17 @@ def test_kuberay_knows_each_key(name: str) -> None:
                 assert key not in KEYS or part.keys() <= KEYS[key]
 
 
+@pytest.mark.parametrize("name", JOBS)
+def test_kueue_can_queue_each_job(name: str) -> None:
+    """It takes RayJobs of at most eight groups of pods, whose clusters have fixed sizes and end with the job."""
+    (document,) = manifest(name)
+    assert document["metadata"]["labels"].keys() == {"kueue.x-k8s.io/queue-name"}
+    spec = document["spec"]
+    assert spec["shutdownAfterJobFinishes"] is True
+    assert not spec["rayClusterSpec"].get("enableInTreeAutoscaling", False)
+    assert 1 + len(groups(spec["rayClusterSpec"])) <= 8  # with the submitter
+
+
 @pytest.mark.parametrize("kind", ["Namespace", "PersistentVolumeClaim", "NetworkPolicy"])
 def test_the_namespace_fits_kubernetes_schema(kind: str) -> None:
     validate(shared(kind))
