@@ -33,6 +33,8 @@ LOCAL_ENVIRONMENT = {
     "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9/",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # the default of 2 s makes every short run 3 to 5 s longer
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    # Beside one busy process, Ray's own 15 leaves a worker a thirtieth of a core, 5 a quarter; a laptop stays usable.
+    "RAY_worker_niceness": "5",
     # Idle scoring processes are kept during a training: importing torch again would take longer than a shard.
     "RAY_num_workers_soft_limit": "8",
     "RAY_idle_worker_killing_time_threshold_ms": "1800000",
