@@ -70,19 +70,19 @@ class Session:
 
         return RayExecutor(available(self.place.workers))
 
-    def run(self, settings: RunConfig, *, fresh: bool = False) -> RunFolder:
+    def run(self, config: RunConfig, *, fresh: bool = False) -> RunFolder:
         """Run a method; a finished run is returned as it is."""
         from icalib.pipeline.run import run
 
-        return run(settings, self.context, fresh=fresh)
+        return run(config, self.context, fresh=fresh)
 
     def run_all(self, chosen: Sequence[RunConfig], *, fresh: bool = False) -> list[RunFolder]:
         """Run one after the other."""
         finished: list[RunFolder] = []
-        for index, settings in enumerate(chosen, 1):
+        for index, config in enumerate(chosen, 1):
             which = f"run {index} of {len(chosen)}: " if len(chosen) > 1 else ""
-            self.message(f"{which}{settings.method}, seed {settings.seed}, {settings.labelled:.2%} labelled")
-            finished.append(self.run(settings, fresh=fresh))
+            self.message(f"{which}{config.method}, seed {config.seed}, {config.labelled:.2%} labelled")
+            finished.append(self.run(config, fresh=fresh))
         return finished
 
     def evaluate(self, folder: RunFolder, data: Path, limit: int | None) -> dict[str, Any]:

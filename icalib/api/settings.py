@@ -196,11 +196,11 @@ def check(chosen: Sequence[RunConfig], runs: Path, *, fresh: bool = False) -> No
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits, check_free
 
-    for settings in chosen:
-        check_fits(settings, read_pool_set(settings.data))
+    for config in chosen:
+        check_fits(config, read_pool_set(config.data))
     if not fresh:
-        for settings in chosen:
-            check_free(settings, runs.resolve())
+        for config in chosen:
+            check_free(config, runs.resolve())
 
 
 def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: int) -> list[RunConfig]:
@@ -216,10 +216,10 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     check_settings(template.settings, [composed(name, template.preset, lenient=True) for name in names])
     runs = [run_settings(name, template, lenient=True) for name in names]
     return [
-        settings.model_copy(update={"seed": seed})
+        config.model_copy(update={"seed": seed})
         for seed in range(1, seeds + 1)
-        for settings in runs
-        if seed == 1 or settings.settings.regime.trains
+        for config in runs
+        if seed == 1 or config.settings.regime.trains
     ]
 
 
@@ -234,8 +234,8 @@ def curve_settings(
     by_fraction: dict[float | None, list[RunConfig]] = {}
     for fraction in sorted({checked_fraction(fraction) for fraction in fractions}):
         runs = comparison_settings(methods, replace(template, labelled=fraction), seeds)
-        by_fraction.setdefault(None, [settings for settings in runs if not settings.settings.regime.trains])
-        by_fraction[fraction] = [settings for settings in runs if settings.settings.regime.trains]
+        by_fraction.setdefault(None, [config for config in runs if not config.settings.regime.trains])
+        by_fraction[fraction] = [config for config in runs if config.settings.regime.trains]
     return by_fraction
 
 

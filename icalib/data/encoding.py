@@ -323,6 +323,10 @@ class Layout:
         ids = np.concatenate([[self.cls], context_ids, separators, candidate, [self.separator]], dtype=np.int32)
         return ids, 1 + len(context_ids) + self.num_separators
 
+    def single(self, ids: Ids) -> Ids:
+        """Return the input ids of one text."""
+        return np.concatenate([[self.cls], ids, [self.separator]], dtype=np.int32)
+
     def inputs(self, context: Sequence[Ids], intents: Intents | None, candidates: Sequence[Ids]) -> list[Encoded]:
         """Return the encoder's inputs for a pool: one for each candidate, in their order."""
         context_ids = self.context_ids(context, intents)
@@ -334,8 +338,7 @@ class Layout:
 
     def intent_question(self, context: Sequence[Ids], intents: Intents, utterance: int) -> tuple[Ids, int]:
         """Return the input ids for predicting the intents of one utterance, given those before it."""
-        context_ids = self.context_ids(context[: utterance + 1], intents[:utterance])
-        ids = np.concatenate([[self.cls], context_ids, [self.separator]], dtype=np.int32)
+        ids = self.single(self.context_ids(context[: utterance + 1], intents[:utterance]))
         return ids, len(ids)
 
 

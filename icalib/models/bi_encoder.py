@@ -142,7 +142,7 @@ def text_vectors(
     dropout_seed: int | None = None,
 ) -> npt.NDArray[np.float32]:
     """Return the vector of each text [N, D], of length 1."""
-    inputs = [np.concatenate([[layout.cls], ids, [layout.separator]], dtype=np.int32) for ids in texts]
+    inputs = [layout.single(ids) for ids in texts]
     encoder.train(dropout_seed is not None)
     if dropout_seed is not None:
         torch.manual_seed(dropout_seed)

@@ -34,7 +34,7 @@ from icalib.parts.intent_model import Array, IntentModel, IntentPredictor, Utter
 from icalib.training.examples import batched
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import MACRO, MICRO, validation_rows
+from icalib.training.validation import MACRO, MICRO, labelled_rows, validation_rows
 
 _HEADS = "heads.safetensors"
 _UNKNOWN_BEFORE = 0.2  # how often the intents before are hidden in training; predicted ones are not always right
@@ -150,10 +150,10 @@ def _examples(pool: TokenPool, layout: Layout, num_intents: int) -> list[_Exampl
     for turn, ids in enumerate(pool.context):
         if not hot_TK[turn].any():  # nothing says whether it was annotated
             continue
-        text = np.concatenate([[layout.cls], ids[: layout.budget.max_candidate_tokens], [layout.separator]])
+        text = layout.single(ids[: layout.budget.max_candidate_tokens])
         before = np.append(hot_TK[turn - 1] if turn else np.zeros(num_intents), turn == 0).astype(np.float32)
         follows = turn + 1 < len(hot_TK) and bool(hot_TK[turn + 1].any())
-        found.append(_Example(text.astype(np.int32), before, hot_TK[turn], hot_TK[turn + 1] if follows else unknown_K))
+        found.append(_Example(text, before, hot_TK[turn], hot_TK[turn + 1] if follows else unknown_K))
     return found
 
 
@@ -210,7 +210,7 @@ class IntentEncoderJob(TrainingJob):
         if self.start is not None:
             encoder.start(self.start.path)
         store = TokenStore(self.train_tokens.path)
-        rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        rows = labelled_rows(store, self.selection)
         if self.left_out is not None:
             rows = self.left_out.others(store, rows)
         pools = list(store.pools(rows))

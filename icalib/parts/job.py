@@ -60,6 +60,7 @@ class ColumnJob(ShardedJob):
     """Fold of these pools; None takes all."""
     estimator: SerializeAsAny[AbstractEstimator.Config]
     with_intents: bool = False
+    """Whether the cross-encoder reads the pairs with intents, too; the other parts' columns don't depend on it."""
     intents: Artifact | None = None
     """Stage of the intent part's column, with the intents that the cross-encoder reads; None: it predicts its own."""
     intent_choice: IntentChoice = IntentChoice()

@@ -37,7 +37,7 @@ from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import PoolResult, joined_results, pool_results, validation_rows
+from icalib.training.validation import PoolResult, joined_results, labelled_rows, pool_results, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 _TASK = "bi_encoder"
@@ -137,7 +137,7 @@ class PoolContrast:
             self._layout.context_ids(pool.context, None),
             *(pool.candidates[index][:maximum] for index in candidates),
         ]
-        return [np.concatenate([[self._layout.cls], ids, [self._layout.separator]], dtype=np.int32) for ids in found]
+        return [self._layout.single(ids) for ids in found]
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
         """Return the summed loss of a whole batch."""
@@ -239,7 +239,7 @@ class SimilarityJob(TrainingJob):
     def curriculum(self, layout: Layout) -> PoolContrast:
         """Return the labelled and pseudo-labelled pools, as they are trained on."""
         store = TokenStore(self.train_tokens.path)
-        rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        rows = labelled_rows(store, self.selection)
         if self.left_out is not None:
             rows = self.left_out.others(store, rows)
         pools = gold_labels(store, rows, with_intents=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -54,6 +54,11 @@ class SumOfParts(Settings):
     def alone(cls, name: PartName) -> SumOfParts:
         """Return one part with w = 1 and b = 0."""
         return cls(parts=(PartWeight(name=name, weight=1.0),))
+
+    @classmethod
+    def fitted(cls, path: Path | None, parts: Iterable[PartName]) -> SumOfParts:
+        """Read parts.json; without one, the first of the parts is alone."""
+        return cls.alone(next(iter(parts))) if path is None else cls.load(path)
 
     @property
     def used(self) -> tuple[PartName, ...]:
@@ -143,7 +148,7 @@ class SumJob(ShardedJob):
     def compute_shard(self, index: int, shard: int, folder: Path, device: torch.device) -> None:
         files = {name: column_files(artifact.path)[shard] for name, artifact in self.columns.items()}
         tables = {name: read_parquet(path) for name, path in files.items()}
-        fitted = SumOfParts.alone(next(iter(tables))) if self.fit is None else SumOfParts.load(self.fit.path)
+        fitted = SumOfParts.fitted(self.fit.path if self.fit else None, tables)
         intents = next((intents_path(path) for path in files.values() if intents_path(path).is_file()), None)
         if intents is not None:
             with atomic_write(intents_path(self.shard_path(folder, index))) as temporary:

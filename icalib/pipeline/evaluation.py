@@ -120,7 +120,7 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
         "pool_id": chosen.pool_id,
         "candidate": chosen.candidate,
         "label": chosen.gold,
-        "view": np.where(chosen.with_intents, "intent", "plain"),
+        "view": chosen.view,
         "logit": ranking,
         "prob": prob,
         "logit_var": chosen.logit_var,

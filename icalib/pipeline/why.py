@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,10 @@ from icalib.metrics.pairs import ranked_rows
 from icalib.parts.sum import SumOfParts, column_files
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted
-from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels, assign, choose_pools
+from icalib.regimes.pseudo_labels import SYMBOLS, PseudoLabelRule, PseudoLabels, assign, scores_for_rule
 from icalib.scoring.column import View, in_view, read_columns
 from icalib.scoring.gain import ChosenScores, choose_views
 from icalib.scoring.scores import Shards
-
-_SHORT = {
-    "positive_threshold": "λ⁺", "negative_threshold": "λ⁻", "calibrated_positive_threshold": "λ̃⁺",
-    "calibrated_negative_threshold": "λ̃⁻", "confidence_threshold": "λʰ", "gain_threshold": "λ",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -168,13 +163,14 @@ def _absence(config: RunConfig, split: Split, row: int) -> str:
 def _thresholds(configured: PseudoLabelRule, rule: PseudoLabelRule) -> str:
     """Return the thresholds that the pool was compared with, and what the settings say that they are."""
     texts: list[str] = []
-    for name, short in _SHORT.items():
+    for name, short in SYMBOLS.items():
         given, value = getattr(configured, name), getattr(rule, name)
         scale = "quantile" if name in ("gain_threshold", "confidence_threshold") else configured.scale
         is_derived = configured.scale != "absolute" and value != given
         texts.append(f"{short} {value:.3g}" + (f" ({scale} {given:g})" if is_derived else ""))
     of_pool = "p̄: softmax over the pool" if rule.over_pool else "p̄: of each pair by itself"
-    return f"{of_pool}. Confident: one p̄ > λ⁺; calibrated: one p̄ > λ̃⁺ and one g > λʰ. {', '.join(texts)}"
+    high = "g < λʰ" if rule.confidence == "certainty" else "g > λʰ"
+    return f"{of_pool}. Confident: one p̄ > λ⁺; calibrated: one p̄ > λ̃⁺ and one {high}. {', '.join(texts)}"
 
 
 class _Trail:
@@ -190,10 +186,10 @@ class _Trail:
         configured = getattr(self._config.settings.regime, "rule", None)
         for summary in self._run.round_summaries():
             assert isinstance(configured, PseudoLabelRule)
-            rule = configured.model_copy(update={"scale": "absolute", **summary.thresholds})
+            rule = configured.resolved(summary.thresholds)
             for path in self._scores(f"round-{summary.round}/scores"):
                 for index, shard in self._shards(path):
-                    chosen = choose_pools(*shard, rule)
+                    chosen = scores_for_rule(*shard, rule)
                     labels = assign(chosen, rule)
                     title = f"round {summary.round}, by {'the teacher' if summary.round == 1 else 'the student before'}"
                     yield self._reading(title, path, index, (chosen, labels), shard[1], _thresholds(configured, rule))
@@ -202,15 +198,15 @@ class _Trail:
         """Yield what each member of the final model read."""
         rule = Fitted.load(self._run.fitted_path).rule
         predicted = self._run.predictions(self._split).filter(pc.field("pool_id") == self._pool.pool_id)
-        probs = dict(zip(predicted["candidate"].to_pylist(), predicted["prob"].to_pylist(), strict=True))
+        final = dict(zip(predicted["candidate"].to_pylist(), predicted["prob"].to_pylist(), strict=True))
         paths = list(self._scores(f"{self._split}/scores"))
         for member, path in enumerate(paths, 1):
             for index, shard in self._shards(path):
-                chosen = choose_views(*shard, rule)
+                found = choose_views(*shard, rule), None
                 if len(paths) == 1:  # several have one mean probability
-                    chosen = replace(chosen, prob=np.array([probs[one] for one in chosen.candidate.tolist()]))
-                title = "the final model" if len(paths) == 1 else f"member {member}"
-                yield self._reading(title, path, index, (chosen, None), shard[1])
+                    yield self._reading("the final model", path, index, found, shard[1], probs=final)
+                else:
+                    yield self._reading(f"member {member}", path, index, found, shard[1])
 
     def _scores(self, name: str) -> Iterator[Path]:
         """Yield the stages of this name, of all members."""
@@ -234,9 +230,11 @@ class _Trail:
         found: tuple[ChosenScores, PseudoLabels | None],
         intents: pa.Table | None,
         thresholds: str = "",
+        probs: Mapping[int, float] | None = None,
     ) -> Reading:
+        """Return what a model made of the pool; `probs` are the run's, by candidate, None: p̄."""
         chosen, labels = found
-        offset, shares = self._shares(path, index, ["intent" if one else "plain" for one in chosen.with_intents])
+        offset, shares = self._shares(path, index, chosen.view.tolist())
         candidates = [
             CandidateReading(
                 index=number,
@@ -244,17 +242,17 @@ class _Trail:
                 gold=int(chosen.gold[at]),
                 shares={part: float(values[at]) for part, values in shares.items()},
                 logit=float(chosen.logit[at]),
-                prob=float(chosen.prob[at]),
+                prob=float(chosen.prob[at]) if probs is None else probs[number],
                 information=float(chosen.information[at]),
                 gain=float(chosen.gain[at]),
-                view="intent" if chosen.with_intents[at] else "plain",
+                view=str(chosen.view[at]),
                 pseudo_label=int(labels.label[at]) if labels is not None and labels.keep[at] else None,
             )
             for at, number in enumerate(chosen.candidate.tolist())
         ]
         order = np.argsort(-chosen.ranking, kind="stable")
         named = [tuple(self._names[one] for one in ids) for ids in (intents["intents"][0].as_py() if intents else [])]
-        rule = "" if labels is None else str(labels.rule[0]) or "not selected"
+        rule = "" if labels is None else str(labels.reason[0]) or "not selected"
         return Reading(title, tuple(named), offset, tuple(candidates[at] for at in order), rule, thresholds)
 
     def _shares(self, path: Path, index: int, views: Sequence[View]) -> tuple[float, dict[str, Any]]:
@@ -263,7 +261,7 @@ class _Trail:
             job = read_record(path / "stage.json")["identity"]
         columns = job.get("columns", {})
         fit = job.get("fit")
-        fitted = SumOfParts.alone(next(iter(columns), "cross")) if fit is None else SumOfParts.load(self._path(fit))
+        fitted = SumOfParts.fitted(None if fit is None else self._path(fit), columns or ("cross",))
         shares: dict[str, Any] = {}
         for part, artifact in columns.items():
             if not (weight := fitted.weight(part)):

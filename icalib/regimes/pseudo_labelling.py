@@ -18,17 +18,18 @@ from icalib.core.job import Artifact, LocalJob, ShardedJob
 from icalib.core.run_tables import RoundSummary
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
-from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, choose_pools, pseudo_label_table, resolve_rule
-from icalib.regimes.round_tally import ShardTally, summarise, thresholds
+from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table, resolve_rule, scores_for_rule
+from icalib.regimes.round_tally import ShardTally, summarise
 from icalib.scoring.gain import Shard
 from icalib.scoring.scores import Shards, intent_shard, read_shard
 from icalib.training.examples import PairLabels, gold_labels
+from icalib.training.validation import labelled_rows
 
 SUMMARY = "summary.json"
 _SCORES_PER_SHARD = 64  # files, of 32 pools each by default: a second of work
 
 
-class Block(NamedTuple):
+class ScoreFiles(NamedTuple):
     """Some files of scores, and the round's rule with absolute thresholds."""
 
     first: int
@@ -54,14 +55,14 @@ class PseudoLabelJob(ShardedJob):
         return False
 
     @override
-    def shards(self) -> list[Block]:
+    def shards(self) -> list[ScoreFiles]:
         """Return blocks of files, after thresholds that depend on all of them have been computed."""
         scores = Shards(self.scores.path)
         if not scores:
             return []
         rule = resolve_rule(self.rule, scores, self._validation)
         starts = range(0, len(scores), _SCORES_PER_SHARD)
-        return [Block(start, scores.files[start : start + _SCORES_PER_SHARD], rule) for start in starts]
+        return [ScoreFiles(start, scores.files[start : start + _SCORES_PER_SHARD], rule) for start in starts]
 
     @property
     def _validation(self) -> Shards | None:
@@ -79,24 +80,22 @@ class PseudoLabelJob(ShardedJob):
         return [*files, self.shard_path(folder, index)]
 
     @override
-    def compute_shard(self, index: int, shard: Block, folder: Path, device: torch.device) -> None:
+    def compute_shard(self, index: int, shard: ScoreFiles, folder: Path, device: torch.device) -> None:
         tallies: list[ShardTally] = []
         for number, path in enumerate(shard.files, shard.first):
             scores, intents = read_shard(path)
-            chosen = choose_pools(scores, intents, shard.rule)
+            chosen = scores_for_rule(scores, intents, shard.rule)
             labels = assign(chosen, shard.rule)
             tallies.append(ShardTally.of(chosen, labels))
             _write_shard(folder, number, pseudo_label_table(chosen, labels), intents)
-        block = {"thresholds": thresholds(shard.rule), "tallies": [tally.model_dump() for tally in tallies]}
+        block = {"thresholds": shard.rule.thresholds, "tallies": [tally.model_dump() for tally in tallies]}
         write_json(self.shard_path(folder, index), block)
 
     @override
     def finish(self, folder: Path) -> None:
         """Write summary.json."""
         blocks = [read_json(path) for path in sorted(folder.glob("tally-*.json"))]
-        rule = self.rule
-        if blocks:  # a threshold that selects nothing isn't one that can be set
-            rule = rule.model_copy(update={"scale": "absolute", **blocks[0]["thresholds"]})
+        rule = self.rule.resolved(blocks[0]["thresholds"]) if blocks else self.rule
         tallies = [ShardTally.model_validate(tally) for block in blocks for tally in block["tallies"]]
         summary = _with_validation(summarise(tallies, rule, self.round), rule, self._validation)
         write_json(folder / SUMMARY, summary.model_dump())
@@ -114,7 +113,7 @@ class RepeatJob(LocalJob):
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
         store = TokenStore(self.tokens.path)
-        rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        rows = labelled_rows(store, self.selection)
         number = read_json(self.pseudo_labels.path / SUMMARY)["num_pools_selected"]
         for index, start in enumerate(range(0, number, len(rows))):
             pools = list(store.pools(rows[: number - start]))
@@ -155,7 +154,7 @@ def _with_validation(summary: RoundSummary, rule: PseudoLabelRule, validation: I
 
 
 def _tallies(shards: Iterable[Shard], rule: PseudoLabelRule) -> list[ShardTally]:
-    chosen = [choose_pools(*shard, rule) for shard in shards]
+    chosen = [scores_for_rule(*shard, rule) for shard in shards]
     return [ShardTally.of(one, assign(one, rule)) for one in chosen]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -20,6 +20,12 @@ NO_CALIBRATION = 1.0
 """λʰ that disables answer-label calibration; mutual information is at most ln 2."""
 SELECT_NONE = 1.0
 """A threshold of p̄ that no candidate exceeds."""
+
+SYMBOLS = {
+    "gain_threshold": "λ", "positive_threshold": "λ⁺", "negative_threshold": "λ⁻",
+    "calibrated_positive_threshold": "λ̃⁺", "calibrated_negative_threshold": "λ̃⁻", "confidence_threshold": "λʰ",
+}  # fmt: skip
+"""What the paper calls each threshold."""
 
 _MIN_POOLS = 10  # the precision of fewer says little
 
@@ -62,6 +68,15 @@ class PseudoLabelRule(GainRule):
             )
         return self
 
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The thresholds, by name."""
+        return {name: float(getattr(self, name)) for name in SYMBOLS}
+
+    def resolved(self, thresholds: Mapping[str, float]) -> Self:
+        """Return this rule with absolute thresholds; one that selects nothing could not be set."""
+        return self.model_copy(update={"scale": "absolute", **thresholds})
+
     def of_views(self) -> GainRule:
         """Return what chooses the view, without the thresholds of pseudo labels."""
         return GainRule(**{name: getattr(self, name) for name in GainRule.model_fields})
@@ -97,16 +112,16 @@ class PseudoLabelRule(GainRule):
 class PseudoLabels:
     """Labels [N] of the kept pairs of some scores.
 
-    `rule` is the reason why the pair's pool was selected, "" if it wasn't.
+    `reason` is why the pair's pool was selected: confident, calibrated, or "" if it wasn't.
     """
 
     keep: npt.NDArray[np.bool_]
     label: npt.NDArray[np.int64]
-    rule: npt.NDArray[np.str_]
+    reason: npt.NDArray[np.str_]
 
 
-def choose_pools(scores: pa.Table, intents: pa.Table | None, rule: PseudoLabelRule) -> ChosenScores:
-    """Choose the view of each pair as `choose_views` does; `prob` is the p̄ that the rule compares with thresholds."""
+def scores_for_rule(scores: pa.Table, intents: pa.Table | None, rule: PseudoLabelRule) -> ChosenScores:
+    """Return the scores in the views that the gain chooses; `prob` is the p̄ that the rule compares with thresholds."""
     chosen = choose_views(scores, intents, rule)
     if not rule.over_pool:
         return chosen
@@ -140,7 +155,7 @@ def assign(chosen: ChosenScores, rule: PseudoLabelRule) -> PseudoLabels:
     keep = (confident & keep_confident) | (calibrated & labelled_pair)
     label = np.where(confident & ~np.bool_(rule.calibrate_confident_pools), confident_pair, likely_pair)
     reason = np.where(confident, "confident", np.where(calibrated, "calibrated", ""))
-    return PseudoLabels(keep=keep, label=label.astype(np.int64), rule=reason)
+    return PseudoLabels(keep=keep, label=label.astype(np.int64), reason=reason)
 
 
 def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:
@@ -151,8 +166,8 @@ def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:
         "candidate": chosen.candidate[keep],
         "label": labels.label[keep],
         "gold": chosen.gold[keep],
-        "view": np.where(chosen.with_intents[keep], "intent", "plain"),
-        "rule": labels.rule[keep],
+        "view": chosen.view[keep],
+        "rule": labels.reason[keep],
         "prob": chosen.prob[keep],
         "mutual_information": chosen.information[keep],
         "gain": chosen.gain[keep],
@@ -172,8 +187,8 @@ def resolve_rule(
     """
     if rule.scale == "absolute":
         return rule
-    views = resolve_gain_rule(rule, shards)
-    chosen = [choose_pools(*shard, views) for shard in subsampled(shards)]
+    partly = resolve_gain_rule(rule, shards)  # thresholds of p̄ are still quantiles or precisions
+    chosen = [scores_for_rule(*shard, partly) for shard in subsampled(shards)]
     information = np.concatenate([scores.information for scores in chosen])
     confidence = (
         float(np.quantile(information, rule.confidence_threshold))
@@ -184,8 +199,8 @@ def resolve_rule(
         found = _quantiles(rule, chosen)
     else:
         assert validation is not None
-        found = _precise(rule, [choose_pools(*shard, views) for shard in validation])
-    return views.model_copy(update={"confidence_threshold": confidence, **found})
+        found = _precise(rule, [scores_for_rule(*shard, partly) for shard in validation])
+    return partly.model_copy(update={"confidence_threshold": confidence, **found})
 
 
 def _quantiles(rule: PseudoLabelRule, chosen: Sequence[ChosenScores]) -> dict[str, float]:
@@ -206,7 +221,7 @@ def _precise(rule: PseudoLabelRule, chosen: Sequence[ChosenScores]) -> dict[str,
     Those of calibrated pools are of the pools that the others leave.
     """
     best, second, is_right = (np.concatenate(part) for part in zip(*map(_two_best, chosen), strict=True))
-    sizes = np.concatenate([_sizes(scores) for scores in chosen])
+    sizes = np.concatenate([pool_sizes(scores.row) for scores in chosen])
     probs, gold = (np.concatenate([getattr(scores, name) for scores in chosen]) for name in ("prob", "gold"))
     known = np.repeat(is_right >= 0, sizes)
     positive = positive_at(best, second, is_right, rule.positive_threshold)
@@ -256,14 +271,10 @@ def _above(values: Floats, thresholds: Floats) -> npt.NDArray[np.int64]:
     return len(values) - np.searchsorted(np.sort(values), thresholds, side="right")
 
 
-def _sizes(chosen: ChosenScores) -> npt.NDArray[np.int64]:
-    return np.unique(chosen.row, return_counts=True)[1]
-
-
 def _two_best(chosen: ChosenScores) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
     """Return each pool's two highest p̄, and whether the highest is of the right candidate (−1 if unknown)."""
-    order = np.lexsort((-chosen.prob, chosen.row))
-    starts = np.concatenate([[0], np.cumsum(_sizes(chosen))[:-1]])
-    prob, sizes = chosen.prob[order], _sizes(chosen)
+    order, sizes = np.lexsort((-chosen.prob, chosen.row)), pool_sizes(chosen.row)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    prob = chosen.prob[order]
     second = np.where(sizes > 1, prob[np.minimum(starts + 1, len(prob) - 1)], 0.0)
     return prob[starts], second, chosen.gold[order][starts]

@@ -13,11 +13,6 @@ from icalib.core.run_tables import RoundSummary
 from icalib.regimes.pseudo_labels import PseudoLabelRule, PseudoLabels
 from icalib.scoring.gain import ChosenScores, Floats
 
-_THRESHOLDS = (
-    "gain_threshold", "positive_threshold", "negative_threshold", "calibrated_positive_threshold",
-    "calibrated_negative_threshold", "confidence_threshold",
-)  # fmt: skip
-
 # Most gains are within ±0.03 nats, and none beyond ±ln 2: bins are nearly even up to 0.01 and then grow exponentially.
 GAIN_EDGES = 0.01 * np.sinh(np.linspace(-1, 1, 81) * np.arcsinh(70))
 
@@ -57,13 +52,13 @@ class ShardTally(BaseModel):
     def of(cls, chosen: ChosenScores, labels: PseudoLabels) -> ShardTally:
         """Count a shard's pools."""
         kept_rows, first = np.unique(chosen.row[labels.keep], return_index=True)
-        reasons = labels.rule[labels.keep][first]
+        reasons = labels.reason[labels.keep][first]
         has_views = not np.isnan(chosen.gain).all()
         return cls(
             pools=len(np.unique(chosen.row)),
             selected=len(kept_rows),
             pairs=int(labels.keep.sum()),
-            with_intents=int(chosen.with_intents[labels.keep].sum()),
+            with_intents=int(chosen.reads_intents[labels.keep].sum()),
             by_rule={rule: int((reasons == rule).sum()) for rule in ("confident", "calibrated")},
             pools_with_intents=len(np.unique(chosen.row[chosen.has_intents])) if has_views else None,
             information=_moments(chosen.information_halves),
@@ -125,13 +120,8 @@ def summarise(tallies: Sequence[ShardTally], rule: PseudoLabelRule, number: int)
         num_pools_with_intents=sum(with_intents) if with_intents else None,
         information_reliability=_reliability([tally.information for tally in tallies]),
         gain_reliability=_reliability([tally.gain for tally in tallies]),
-        thresholds=thresholds(rule),
+        thresholds=rule.thresholds,
     )
-
-
-def thresholds(rule: PseudoLabelRule) -> dict[str, float]:
-    """Return a rule's thresholds, by name."""
-    return {name: float(getattr(rule, name)) for name in _THRESHOLDS}
 
 
 def _moments(halves_N2: Floats) -> tuple[float, ...]:

@@ -47,17 +47,18 @@ class SelfTraining(AbstractRegime):
         pools_per_round: int | None = Field(default=None, ge=1)
         """Number of unlabelled pools to score per round, drawn again each round; None scores all, as in the paper."""
         teacher: TrainingSettings = TrainingSettings()
-        """Optimiser and schedule of the teacher (round 0). Its epoch is chosen with the published λ, so that all
-        thresholds share it."""
+        """Optimiser and schedule of the teacher's cross-encoder (round 0). Its epoch is chosen with the published λ, so
+        that all thresholds share it."""
         student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
-        """Optimiser and schedule of each round's student, which starts from the model that labelled the pools."""
+        """Optimiser and schedule of the students' cross-encoders; each starts from the model that labelled the pools.
+        `selection_metric` chooses the round that is kept, too."""
         control: bool = False
         """Train students on labelled pools, repeated until there are as many, instead of on pseudo-labelled ones: what
         further training gives by itself. Not with the intent part, whose fit has an optimum."""
 
         def view_rule(self) -> GainRule | None:
             """Return the gain rule of the rounds, or None without intents."""
-            return self.rule if self.with_intents else None
+            return self.rule.of_views() if self.with_intents else None
 
         @override
         def trainings(self) -> Sequence[TrainingSettings]:
@@ -85,9 +86,9 @@ class SelfTraining(AbstractRegime):
             if config.control:
                 pseudo = self._repeat(stages, pseudo, number)
             student = Student(model, pseudo, scores.name, self._unlabelled(stages), is_control=config.control)
-            rule = config.rule.of_views() if config.with_intents else None
-            training = PartTraining(stages, _in_round(number, "student"), config.student, rule, student)
-            model = models[number] = training.train()  # lines 15 and 16
+            name, rule = _in_round(number, "student"), config.view_rule()
+            model = PartTraining(stages, name, config.student, rule, student).train()  # line 15
+            models[number] = model  # line 16
         chosen = self._choose(stages, models)
         return Outcome((Member(models[chosen], stages.estimator),), chosen, max(models))
 

@@ -92,7 +92,7 @@ class ChosenScores:
     row: npt.NDArray[np.int64]
     candidate: npt.NDArray[np.int64]
     gold: npt.NDArray[np.int64]
-    with_intents: npt.NDArray[np.bool_]
+    reads_intents: npt.NDArray[np.bool_]
     prob: Floats
     prob_var: Floats
     logit: Floats
@@ -103,6 +103,11 @@ class ChosenScores:
     has_intents: npt.NDArray[np.bool_]
     information_halves: Floats
     gain_halves: Floats
+
+    @property
+    def view(self) -> npt.NDArray[np.str_]:
+        """The chosen view."""
+        return np.where(self.reads_intents, "intent", "plain")
 
     @property
     def ranking(self) -> Floats:
@@ -154,7 +159,7 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
     num_pairs = plain.num_rows
     gain, gain_halves = np.full(num_pairs, np.nan), np.full((num_pairs, 2), np.nan)
     information_halves = _halves(plain)
-    with_intents, has_intents = np.zeros(num_pairs, bool), np.zeros(num_pairs, bool)
+    reads_intents, has_intents = np.zeros(num_pairs, bool), np.zeros(num_pairs, bool)
     if intents is not None:
         tilde = scores.filter(pc.field("view") == "intent")
         pool = pc.index_in(plain["row"], intents["row"]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
@@ -164,14 +169,14 @@ def choose_views(scores: pa.Table, intents: pa.Table | None, rule: GainRule) -> 
         gain_halves = _halves(tilde) - information_halves
         if rule.confidence == "certainty":
             gain, gain_halves = -gain, -gain_halves
-        with_intents = gain > rule.gain_threshold
-        columns = {name: np.where(with_intents, intent_columns[name], columns[name]) for name in columns}
+        reads_intents = gain > rule.gain_threshold
+        columns = {name: np.where(reads_intents, intent_columns[name], columns[name]) for name in columns}
     return ChosenScores(
         pool_id=columns["pool_id"],
         row=columns["row"].astype(np.int64),
         candidate=columns["candidate"].astype(np.int64),
         gold=columns["label"].astype(np.int64),
-        with_intents=with_intents,
+        reads_intents=reads_intents,
         prob=columns["prob_mean"].astype(np.float64),
         prob_var=columns["prob_var"].astype(np.float64),
         logit=columns["logit_mean"].astype(np.float64),

@@ -62,6 +62,7 @@ def column_stages(
     found: dict[PartName, Stage] = {}
     for part, model in models.items():
         has_passes = isinstance(scoring.estimator, MCDropout.Config) and part != "intent"
+        reads_estimator = has_passes or part != "similarity"
         found[part] = stages.run(
             replace(name, label=f"{name.label}-{part}"),
             ColumnJob(
@@ -73,8 +74,8 @@ def column_stages(
                 of=scoring.of,
                 sample=scoring.sample,
                 fold=fold,
-                # what a part doesn't read isn't in its job, so that methods share its column
-                estimator=scoring.estimator if has_passes or part != "similarity" else Deterministic.Config(),
+                # an estimator and intents that a part doesn't read aren't in its job, so that methods share its column
+                estimator=scoring.estimator if reads_estimator else Deterministic.Config(),
                 with_intents=scoring.intents is not None and part == "cross",
                 intents=found["intent"].artifact() if part == "cross" and "intent" in found else None,
                 intent_choice=scoring.intents if scoring.intents and part != "similarity" else AUTHORS_CHOICE,
@@ -102,7 +103,7 @@ class PartTraining:
     Args:
         stages: of the run.
         name: of the training.
-        settings: of the cross-encoder's training.
+        cross_settings: of the cross-encoder's training; the composition has those of the other parts.
         rule: chooses the view that predicts, and with it intents are trained, too; None: there is the plain view alone.
         student: what a student learns from; None: a teacher.
         generated: texts that the cross-encoder learns from, too.
@@ -112,7 +113,7 @@ class PartTraining:
 
     stages: Stages
     name: StageName
-    settings: TrainingSettings
+    cross_settings: TrainingSettings
     rule: GainRule | None = None
     student: Student | None = None
     generated: Generated | None = None
@@ -207,22 +208,22 @@ class PartTraining:
         intents = self.rule.intents if self.rule else None
         scoring = Scoring("validation", "all", self.stages.estimator, intents)
         # named as the final evaluation's, which finds these columns if they are of this model
-        name = replace(scores_name("validation", self.name.index), group=f"{self.name}/validation")
+        name = replace(scores_name("validation"), group=f"{self.name}/validation")
         columns = column_stages(self.stages, name, parts, scoring)
         return {part: stage.artifact() for part, stage in columns.items()}
 
-    def _offsets(self, of: PartName) -> Artifact | None:
+    def _offsets(self, of: PartName, earlier: Mapping[PartName, Artifact]) -> Artifact | None:
         """Return the logits of the earlier parts on pools that they have not been trained on; None without such parts.
 
         A student's are those of round 0, which has seen no pseudo labels.
         """
-        student, earlier = self.student, dict(self._parts)
+        student = self.student
         if not earlier:
             return None
         train = {part: self._out_of_fold[part] for part in earlier}
         if student is not None:
             earlier = {part: self._first.parts[part] for part in earlier}
-            unlabelled = column_stages(self.stages, student.name, earlier, student.scoring)
+            unlabelled = column_stages(self.stages, student.scores_name, earlier, student.scoring)
             train = {part: (*columns, unlabelled[part].artifact()) for part, columns in train.items()}
         validation = self._validation(earlier)
         job = OffsetJob(
@@ -278,7 +279,7 @@ class PartTraining:
             num_intents=len(stages.pool_set.intents),
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
-            offsets=self._offsets("intent"),
+            offsets=self._offsets("intent", self._parts),
             # repeated pools would be in the folds that choose the ridge, and in their complement
             pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels,
             encoders=self._intent_encoders(settings),
@@ -297,14 +298,14 @@ class PartTraining:
 
     def _cross(self) -> Stage:
         stages, student = self.stages, self.student
-        offsets, generated = self._offsets("cross"), self.generated
+        offsets, generated = self._offsets("cross", self._parts), self.generated
         ranker = stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None})
         if self.rule is not None:
             ranker = ranker.model_copy(update={"intents": stages.pool_set.intents})
         job = CrossEncoderJob(
             ranker=ranker,
             loss=stages.composition.loss,
-            training=self.settings,
+            training=self.cross_settings,
             selection=stages.selection,
             estimator=stages.estimator,
             rule=self.rule,

@@ -52,7 +52,7 @@ class Trained:
     @property
     def sum(self) -> SumOfParts:
         """The fitted sum."""
-        return SumOfParts.alone(next(iter(self.parts))) if self.fit is None else SumOfParts.load(self.fit.path)
+        return SumOfParts.fitted(self.fit.path if self.fit else None, self.parts)
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Student:
     Args:
         teacher: its parts start the student's.
         pseudo_labels: stage with the labels of unlabelled pools.
-        name, scoring: of the scores that they were made from.
+        scores_name, scoring: of the scores that they were made from.
         is_control: the labels are the gold labels of labelled pools, which are repeated.
     """
 
     teacher: Trained
     pseudo_labels: Stage
-    name: StageName
+    scores_name: StageName
     scoring: Scoring
     is_control: bool = False
 

@@ -32,7 +32,13 @@ from icalib.training.pairs import AnswerCurriculum, JointAnswerCurriculum
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import PlainValidation, PredictiveValidation, ValidationWithIntents, validation_rows
+from icalib.training.validation import (
+    PlainValidation,
+    PredictiveValidation,
+    ValidationWithIntents,
+    labelled_rows,
+    validation_rows,
+)
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
@@ -92,7 +98,7 @@ class CrossEncoderJob(TrainingJob):
         return None if self.offsets is None else Offsets.load(self.offsets.path / f"{split}.parquet")
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
-        rows = self.selection.rows("train", "labelled", store.column("label_order"))
+        rows = labelled_rows(store, self.selection)
         return gold_labels(store, rows, with_intents=self.views_with_intents)
 
     def _curriculum(

@@ -103,7 +103,7 @@ class Contrastive(AbstractPostTraining):
         return "contrastive", losses_B.sum()
 
     def _framed(self, ids: Ids) -> Encoded:
-        framed = np.concatenate([[self._layout.cls], ids, [self._layout.separator]], dtype=np.int32)
+        framed = self._layout.single(ids)
         return framed, len(framed)
 
 

@@ -19,9 +19,9 @@ from icalib.regimes.pseudo_labels import (
     PseudoLabelRule,
     PseudoLabels,
     assign,
-    choose_pools,
     pseudo_label_table,
     resolve_rule,
+    scores_for_rule,
 )
 from icalib.regimes.round_tally import ShardTally, summarise
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, GainRule, choose_views, resolve_gain_rule
@@ -121,7 +121,7 @@ def test_the_intent_view_is_believed_where_it_raises_information_by_more_than_la
     chosen = choose_views(score_table(PLAIN, INTENT), intent_table(1), GainRule.model_validate(settings))
     sign = -1 if settings.get("confidence") == "certainty" else 1
     np.testing.assert_allclose(chosen.gain, [sign * gain for gain in (0.05, 0.02, -0.08)], atol=1e-12)
-    assert chosen.with_intents.tolist() == believed
+    assert chosen.reads_intents.tolist() == believed
     expected = [pair[intent] for *pair, intent in zip(PLAIN[0], INTENT[0], believed, strict=True)]
     assert list(zip(chosen.prob, chosen.information, strict=True)) == expected
 
@@ -129,10 +129,10 @@ def test_the_intent_view_is_believed_where_it_raises_information_by_more_than_la
 def test_a_gain_of_exactly_lambda_is_not_enough_and_one_view_has_none() -> None:
     exact = GainRule(gain_threshold=0.25)
     chosen = choose_views(score_table([[(0.9, 0.25)]], [[(0.7, 0.5)]]), intent_table(1), exact)
-    assert chosen.with_intents.tolist() == [False]
+    assert chosen.reads_intents.tolist() == [False]
     alone = plain_scores((0.9, 0.1))
     assert np.isnan(alone.gain).all()
-    assert not alone.with_intents.any()
+    assert not alone.reads_intents.any()
     quantiles = resolve_gain_rule(PseudoLabelRule.quantiles(), [(score_table([[(0.9, 0.1), (0.1, 0.0)]]), None)])
     assert quantiles.gain_threshold == NEVER_INTENTS
 
@@ -287,9 +287,9 @@ def test_quantiles_of_a_scaled_posterior_select_the_same_pairs() -> None:
 def test_over_a_pool_a_candidate_competes_with_its_rivals() -> None:
     """Two pools whose best p̄ is 0.6: one is far ahead of its rivals, the other has a rival of 0.5."""
     table = score_table([[(0.6, 0.0), (0.01, 0.0), (0.01, 0.0)], [(0.6, 0.0), (0.5, 0.0), (0.01, 0.0)]])
-    pairs = choose_pools(table, None, rule())
+    pairs = scores_for_rule(table, None, rule())
     assert pairs.prob == pytest.approx([0.6, 0.01, 0.01, 0.6, 0.5, 0.01])
-    rivals = choose_pools(table, None, rule(over_pool=True))
+    rivals = scores_for_rule(table, None, rule(over_pool=True))
     odds = np.array([1.5, 1 / 99, 1 / 99, 1.5, 1.0, 1 / 99])
     assert rivals.prob == pytest.approx(np.concatenate([part / part.sum() for part in np.split(odds, 2)]))
     assert assign(pairs, rule()).keep.sum() == 0

@@ -236,7 +236,7 @@ def test_limit_a_teacher_is_supervised_training_with_or_without_intents(
     assert {bool(job.ranker.intents) for job in students.trained.values()} == {with_intents}
     assert {job.with_intents for job in students.scored.values()} == {with_intents}
     assert config.needs_intents() == supervised.needs_intents() == with_intents
-    assert config.view_rule() == (config.rule if with_intents else None)
+    assert config.view_rule() == (config.rule.of_views() if with_intents else None)
 
 
 def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path, tiny_pools: Path) -> None:

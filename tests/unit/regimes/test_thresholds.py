@@ -90,7 +90,7 @@ def test_precisions_of_validation_hold_on_other_pools_of_the_same_kind() -> None
     assert found.positive_threshold == pytest.approx(0.8, abs=0.07)
     chosen = choose_views(*unlabelled, found)
     labels = assign(chosen, found)
-    positive = (labels.label == 1) & labels.keep & (labels.rule == "confident")
+    positive = (labels.label == 1) & labels.keep & (labels.reason == "confident")
     assert chosen.gold[positive].mean() == pytest.approx(0.9, abs=0.04)
     summary = preview([unlabelled], rule, 1, [validation])
     assert (summary.validation_pools_selected or 0) > 500
