@@ -98,7 +98,9 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
 
     `paper` is the preset of the one paper that a method has; one that several papers compare with, such as `bert`, has
     a preset for each. Self-training has `precise`: thresholds of pseudo labels that are fractions of right ones on
-    validation. Methods that can do without their cross-encoder have `bi-encoder`, a sum of the other parts.
+    validation. Methods that can do without their cross-encoder have `bi-encoder`: the sum of the other parts, with what
+    suits these, which are cheap: ten passes, intents always, thresholds that are fractions of right labels and p̄ over
+    the pool.
     """
     found = {preset: plain(values) for preset, values in _named(name).items()}
     if name.startswith(EXTERNAL):
