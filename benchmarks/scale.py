@@ -3,8 +3,8 @@
     python benchmarks/scale.py                   # 10⁴ and 10⁵ training pools
     python benchmarks/scale.py 10000 1000000     # any sizes, ascending
 
-Each step runs in a process of its own, on one core, on a simulated corpus and a random BERT of two layers. A ratio of
-processor times above that of the pools is super-linear; other work on the machine hardly changes it.
+Each step runs in a process of its own, on one core, on a simulated corpus and a random BERT of two layers. An exponent
+above 1, the slope of log time by log pools, is super-linear; other work on the machine hardly changes processor times.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from common import in_fresh_process, made_here
 
 if TYPE_CHECKING:
     from icalib.core.job import ShardedJob
+    from icalib.data.selection import Selection
+    from icalib.training.job import TrainingJob
+    from icalib.training.settings import TrainingSettings
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # tests/helpers has the tiny BERT
 
@@ -54,17 +57,27 @@ def main() -> None:
 
 def _print_table(sizes: list[int], costs: dict[str, list[Cost]]) -> None:
     growth = " to ".join(f"{size:,}" for size in sizes)
-    print(f"\nFrom {growth} training pools: processor time, and peak memory, each against the size before")
+    print(f"\nFrom {growth} training pools: exponent of the processor time; peak memory, each against the size before")
     for name, found in costs.items():
-        steps = [
-            f"{after.seconds / before.seconds:6.1f} x time {after.peak / before.peak:6.2f} x memory"
-            for before, after in pairwise(found)
-        ]
-        print(f"  {name:<14}{'   '.join(steps)}")
+        memory = "   ".join(f"{after.peak / before.peak:6.2f} x memory" for before, after in pairwise(found))
+        print(f"  {name:<18}time ~ pools^{_exponent(sizes, found):.2f}   {memory}")
+
+
+def _exponent(sizes: list[int], costs: list[Cost]) -> float:
+    """Return the least-squares slope of log time by log pools; NaN for one size."""
+    import numpy as np
+
+    if len(sizes) < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(sizes), np.log([cost.seconds for cost in costs]), 1)[0])
 
 
 def _measured(step: Callable[[Path, int], None], work: Path, size: int) -> Cost:
+    import helpers.tiny_models  # noqa: F401  # imports take seconds, and are no part of a step
     import torch
+
+    import icalib.data.prepare
+    import icalib.pipeline.run  # noqa: F401
 
     torch.set_num_threads(1)
     before = time.process_time()
@@ -113,25 +126,87 @@ def _tokenise(work: Path, size: int) -> None:
     words = work.parent / "bert"
     if not words.is_dir():
         write_tiny_bert(words, pool_texts(work / "pools"))
-    number = read_pool_set(work / "pools").num_pools["train"]
-    job = TokenizeJob(data=made_here(work / "pools"), backbone=str(words), budget=Budget(), num_pools={"train": number})
+    numbers = read_pool_set(work / "pools").num_pools
+    num_pools = {split: numbers[split] for split in ("train", "validation")}
+    job = TokenizeJob(data=made_here(work / "pools"), backbone=str(words), budget=Budget(), num_pools=num_pools)
     _in_shards(job, work / "tokens")
 
 
-def _score(work: Path, size: int) -> None:
-    from helpers.tiny_models import tiny_ranker
+def _train(work: Path, size: int) -> None:
+    """Train the cross-encoder for an epoch on all pools, judged by a few of validation."""
+    from helpers.tiny_models import ranker_config
 
+    from icalib.losses.binary import BinaryCrossEntropy
+    from icalib.training.cross_encoder import CrossEncoderJob
+
+    job = CrossEncoderJob(
+        ranker=ranker_config(work.parent / "bert"),
+        loss=BinaryCrossEntropy.Config(),
+        training=_epoch(),
+        selection=_everything(),
+        train_tokens=made_here(work / "tokens" / "train"),
+        validation_tokens=made_here(work / "tokens" / "validation"),
+        seed=1,
+    )
+    _trained(job, work / "cross")
+
+
+def _train_similarity(work: Path, size: int) -> None:
+    """Train the bi-encoder for an epoch on all pools, judged by a few of validation."""
+    from icalib.data.encoding import Budget
+    from icalib.parts.similarity import Similarity, SimilarityJob
+
+    job = SimilarityJob(
+        backbone=str(work.parent / "bert"),
+        budget=Budget(),
+        settings=Similarity(training=_epoch()),
+        selection=_everything(),
+        train_tokens=made_here(work / "tokens" / "train"),
+        validation_tokens=made_here(work / "tokens" / "validation"),
+        seed=1,
+    )
+    _trained(job, work / "similarity")
+
+
+def _everything() -> Selection:
     from icalib.data.selection import Selection
+
+    return Selection(labelled_fraction=1.0, limit={"validation": 100})
+
+
+def _epoch() -> TrainingSettings:
+    from icalib.training.settings import TrainingSettings
+
+    return TrainingSettings(epochs=1, train_negatives=1, batch_size=64, precision="fp32", selection_metric="MAP")
+
+
+def _trained(job: TrainingJob, folder: Path) -> None:
+    import torch
+
+    from icalib.core.events import ignore
+    from icalib.stages.executor import LocalExecutor
+
+    folder.mkdir()
+    LocalExecutor(torch.device("cpu"), num_threads=1).train(job, folder, "training", ignore)
+
+
+def _score(work: Path, size: int) -> None:
+    _in_shards(_column_job("cross", work), work / "columns")
+
+
+def _score_similarity(work: Path, size: int) -> None:
+    _in_shards(_column_job("similarity", work), work / "similarity-columns")
+
+
+def _column_job(part: str, work: Path) -> ShardedJob:
     from icalib.parts.job import ColumnJob
     from icalib.uncertainty.estimator import MCDropout
 
-    ranker = tiny_ranker(work.parent / "bert")
-    ranker.save(work / "checkpoint", ranker.state_dict())
-    job = ColumnJob(
-        part="cross",
-        model=made_here(work / "checkpoint"),
+    return ColumnJob(
+        part=part,
+        model=made_here(work / part / "checkpoint"),
         tokens=made_here(work / "tokens" / "train"),
-        selection=Selection(labelled_fraction=0.01),
+        selection=_everything(),
         split="train",
         of="all",
         estimator=MCDropout.Config(num_passes=2),
@@ -141,7 +216,6 @@ def _score(work: Path, size: int) -> None:
         pools_per_shard=500,
         seed=1,
     )
-    _in_shards(job, work / "columns")
 
 
 def _add(work: Path, size: int) -> None:
@@ -183,7 +257,10 @@ STEPS: dict[str, Callable[[Path, int], None]] = {
     "prepare": _prepare,
     "mine": _mine,
     "tokenise": _tokenise,
-    "score": _score,
+    "train cross": _train,
+    "train similarity": _train_similarity,
+    "score cross": _score,
+    "score similarity": _score_similarity,
     "add": _add,
     "pseudo-label": _pseudo_label,
     "evaluate": _evaluate,
