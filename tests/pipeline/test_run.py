@@ -11,9 +11,10 @@ from helpers.runs import TRAINING, Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.data.pools import as_pools, read_column, read_rows
+from icalib.data.pools import as_pools, read_column, read_pool_set, read_rows
+from icalib.data.schema import Split
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.run import run
+from icalib.pipeline.run import check_fits, run
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +114,15 @@ def test_a_control_repeats_labelled_pools_as_often_as_pools_were_pseudo_labelled
     assert all(right[row["pool_id"], row["candidate"]] == row["label"] for row in trained)
     assert "intent" in {row["view"] for row in trained}
     assert control.predictions("test") != icast.predictions("test")
+
+
+def test_a_split_without_known_labels_is_refused_with_the_settings(
+    settings: RunConfig, tiny_pools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(data: Path, split: Split, name: str) -> np.ndarray:
+        found = read_column(data, split, name)
+        return np.full_like(found, -1) if (split, name) == ("validation", "label") else found
+
+    monkeypatch.setattr("icalib.pipeline.run.read_column", unknown)
+    with pytest.raises(SettingError, match="no validation pool of .* has a known right candidate"):
+        check_fits(settings, read_pool_set(tiny_pools))
