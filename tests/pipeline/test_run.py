@@ -124,5 +124,5 @@ def test_a_split_without_known_labels_is_refused_with_the_settings(
         return np.full_like(found, -1) if (split, name) == ("validation", "label") else found
 
     monkeypatch.setattr("icalib.pipeline.run.read_column", unknown)
-    with pytest.raises(SettingError, match="no validation pool of .* has a known right candidate"):
+    with pytest.raises(SettingError, match=r"no validation pool of .* has a known right candidate"):
         check_fits(settings, read_pool_set(tiny_pools))
