@@ -19,21 +19,19 @@ from icalib.core.run_tables import RoundSummary
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table, resolve_rule, scores_for_rule
-from icalib.regimes.round_tally import ShardTally, summarise
+from icalib.regimes.round_tally import ShardTally, round_summary
 from icalib.scoring.gain import Shard
-from icalib.scoring.scores import Shards, intent_shard, read_shard
-from icalib.training.examples import PairLabels, gold_labels
-from icalib.training.validation import labelled_rows
+from icalib.scoring.scores import Shards, intent_shard
+from icalib.training.examples import PairLabels, gold_labels, training_rows
 
 SUMMARY = "summary.json"
 _SCORES_PER_SHARD = 64  # files, of 32 pools each by default: a second of work
 
 
 class ScoreFiles(NamedTuple):
-    """Some files of scores, and the round's rule with absolute thresholds."""
+    """Numbers of some files of scores, which each machine finds in its own copy; the rule with absolute thresholds."""
 
-    first: int
-    files: Sequence[Path]
+    numbers: range
     rule: PseudoLabelRule
 
 
@@ -61,8 +59,8 @@ class PseudoLabelJob(ShardedJob):
         if not scores:
             return []
         rule = resolve_rule(self.rule, scores, self._validation)
-        starts = range(0, len(scores), _SCORES_PER_SHARD)
-        return [ScoreFiles(start, scores.files[start : start + _SCORES_PER_SHARD], rule) for start in starts]
+        numbers = range(len(scores))
+        return [ScoreFiles(numbers[i : i + _SCORES_PER_SHARD], rule) for i in numbers[::_SCORES_PER_SHARD]]
 
     @property
     def _validation(self) -> Shards | None:
@@ -81,9 +79,9 @@ class PseudoLabelJob(ShardedJob):
 
     @override
     def compute_shard(self, index: int, shard: ScoreFiles, folder: Path, device: torch.device) -> None:
-        tallies: list[ShardTally] = []
-        for number, path in enumerate(shard.files, shard.first):
-            scores, intents = read_shard(path)
+        found, tallies = Shards(self.scores.path), list[ShardTally]()
+        for number in shard.numbers:
+            scores, intents = found[number]
             chosen = scores_for_rule(scores, intents, shard.rule)
             labels = assign(chosen, shard.rule)
             tallies.append(ShardTally.of(chosen, labels))
@@ -97,7 +95,7 @@ class PseudoLabelJob(ShardedJob):
         blocks = [read_json(path) for path in sorted(folder.glob("tally-*.json"))]
         rule = self.rule.resolved(blocks[0]["thresholds"]) if blocks else self.rule
         tallies = [ShardTally.model_validate(tally) for block in blocks for tally in block["tallies"]]
-        summary = _with_validation(summarise(tallies, rule, self.round), rule, self._validation)
+        summary = _with_validation(round_summary(tallies, rule, self.round), rule, self._validation)
         write_json(folder / SUMMARY, summary.model_dump())
 
 
@@ -113,7 +111,7 @@ class RepeatJob(LocalJob):
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
         store = TokenStore(self.tokens.path)
-        rows = labelled_rows(store, self.selection)
+        rows = training_rows(store, self.selection)
         number = read_json(self.pseudo_labels.path / SUMMARY)["num_pools_selected"]
         for index, start in enumerate(range(0, number, len(rows))):
             pools = list(store.pools(rows[: number - start]))
@@ -141,20 +139,20 @@ def preview(
 ) -> RoundSummary:
     """Summarise what a rule would select from some scores, without writing anything."""
     rule = resolve_rule(rule, shards, validation)
-    return _with_validation(summarise(_tallies(shards, rule), rule, number), rule, validation)
+    return _with_validation(round_summary(_tallies(shards, rule), rule, number), rule, validation)
 
 
 def _with_validation(summary: RoundSummary, rule: PseudoLabelRule, validation: Iterable[Shard] | None) -> RoundSummary:
     if validation is None:
         return summary
-    found = summarise(_tallies(validation, rule), rule, summary.round)
+    found = round_summary(_tallies(validation, rule), rule, summary.round)
     return summary.model_copy(
         update={"validation_pools_selected": found.num_pools_selected, "validation_accuracy": found.pool_accuracy}
     )
 
 
 def _tallies(shards: Iterable[Shard], rule: PseudoLabelRule) -> list[ShardTally]:
-    chosen = [scores_for_rule(*shard, rule) for shard in shards]
+    chosen = (scores_for_rule(*shard, rule) for shard in shards)  # one shard in memory at a time
     return [ShardTally.of(one, assign(one, rule)) for one in chosen]
 
 

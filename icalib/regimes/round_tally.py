@@ -89,7 +89,7 @@ def _of_gold(chosen: ChosenScores, labels: PseudoLabels) -> dict[str, Any]:
     }
 
 
-def summarise(tallies: Sequence[ShardTally], rule: PseudoLabelRule, number: int) -> RoundSummary:
+def round_summary(tallies: Sequence[ShardTally], rule: PseudoLabelRule, number: int) -> RoundSummary:
     """Return the summary of a round from the tallies of all its shards."""
 
     def total(name: str) -> float:

@@ -23,7 +23,7 @@ from icalib.regimes.pseudo_labels import (
     resolve_rule,
     scores_for_rule,
 )
-from icalib.regimes.round_tally import ShardTally, summarise
+from icalib.regimes.round_tally import ShardTally, round_summary
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, GainRule, choose_views, resolve_gain_rule
 
 PUBLISHED = PseudoLabelRule()
@@ -32,7 +32,7 @@ NO_CALIBRATION = PseudoLabelRule(confidence_threshold=1.0)
 
 def tally(shards: Iterable[tuple[ChosenScores, PseudoLabels]], number: int) -> RoundSummary:
     """The summary of a round from all its shards."""
-    return summarise([ShardTally.of(chosen, labels) for chosen, labels in shards], PUBLISHED, number)
+    return round_summary([ShardTally.of(chosen, labels) for chosen, labels in shards], PUBLISHED, number)
 
 
 def rule(**settings: Any) -> PseudoLabelRule:

@@ -16,8 +16,10 @@ from icalib.core.job import Job
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
+from icalib.parts.fit import FitJob
 from icalib.parts.job import ColumnJob
-from icalib.parts.sum import SumJob
+from icalib.parts.similarity import Similarity
+from icalib.parts.sum import PARTS_FILE, PartWeight, SumJob, SumOfParts
 from icalib.regimes.ensemble import Ensemble
 from icalib.regimes.pseudo_labelling import PseudoLabelJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
@@ -29,6 +31,7 @@ from icalib.stages.composition import Composition
 from icalib.stages.executor import LocalExecutor
 from icalib.stages.stages import Stages
 from icalib.training.cross_encoder import CrossEncoderJob
+from icalib.training.job import TrainingJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
@@ -44,14 +47,19 @@ class RecordingCache:
         self._folder, self._scores, self._recalls = folder, iter(scores), recalls
         self.jobs: dict[str, Job] = {}
         self.digests: dict[str, str] = {}
+        self.requests: list[tuple[str, str]] = []
 
     def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
         path = self._folder / str(name)
         path.mkdir(parents=True, exist_ok=True)
         self.jobs[str(name)], self.digests[str(name)] = job, job.digest()
-        if isinstance(job, CrossEncoderJob):
+        self.requests.append((str(name), job.digest()))
+        if isinstance(job, TrainingJob):
             write_json(path / "curve.json", [])
             write_json(path / "result.json", {"best_epoch": 1})
+        elif isinstance(job, FitJob):
+            parts = tuple(PartWeight(name=part, weight=1.0) for part in job.columns)
+            write_json(path / PARTS_FILE, SumOfParts(parts=parts).model_dump(mode="json"))
         elif isinstance(job, SumJob):
             self._write_scores(name, path)
         elif isinstance(job, PseudoLabelJob):
@@ -87,10 +95,11 @@ class Recorder:
         scores: Sequence[Pools] = (),
         recalls: Sequence[float] = (),
         estimator: AbstractEstimator.Config = PLAIN,
+        similarity: Similarity | None = None,
     ) -> None:
         self._cache = RecordingCache(folder, scores, recalls)
         self.stages = Stages(
-            composition=Composition(similarity=None, intent=None, post_training=None, uncertainty=estimator),
+            composition=Composition(similarity=similarity, intent=None, post_training=None, uncertainty=estimator),
             folder=data,
             pool_set=read_pool_set(data),
             selection=Selection(labelled_fraction=0.5),
@@ -109,6 +118,10 @@ class Recorder:
         return {
             name.removesuffix("-cross"): job for name, job in self._cache.jobs.items() if isinstance(job, ColumnJob)
         }
+
+    def requested(self, name: str) -> list[str]:
+        """Return the digests of the jobs that were requested under a name, in order."""
+        return [digest for one, digest in self._cache.requests if one == name]
 
     def checkpoint(self, name: str) -> str:
         """Return the digest of a training's checkpoint."""
@@ -146,6 +159,16 @@ def test_each_round_scores_with_the_last_model_and_its_student_goes_on_from_it(
     assert (outcome.chosen_round, outcome.num_rounds) == (2, 3)
     assert models(outcome) == [made.checkpoint("round-2/student")]
     assert [member.estimator for member in outcome.members] == [made.stages.estimator]
+
+
+def test_a_student_is_offset_by_the_columns_that_its_pseudo_labels_were_made_from(
+    tmp_path: Path, tiny_pools: Path
+) -> None:
+    made = Recorder(tmp_path, tiny_pools, [CONFIDENT], [0.5], DROPOUT, Similarity())
+    run(made, num_rounds=1, pools_per_round=1)
+    of_scores, of_offsets = made.requested("round-1/scores-similarity")
+    assert of_scores == of_offsets
+    assert made.requested("round-1/student-cross-offsets")
 
 
 @pytest.mark.parametrize(("recalls", "chosen"), [([0.9, 0.1], 1), ([0.4, 0.4], 2)])

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from helpers.artifacts import known
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from icalib.core.events import ignore
 from icalib.core.files import read_json
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, preview
 from icalib.regimes.pseudo_labels import SELECT_NONE, PseudoLabelRule, assign, negative_at, positive_at, resolve_rule
-from icalib.regimes.round_tally import ShardTally, summarise
+from icalib.regimes.round_tally import ShardTally, round_summary
 from icalib.scoring.gain import choose_views, subsampled
 from icalib.stages.executor import LocalExecutor
 
@@ -119,7 +120,7 @@ def test_reliability_is_the_spearman_brown_corrected_correlation_of_the_halves()
         rows = np.isin(shard[0]["row"].to_numpy(), range(start, start + 10))
         chosen = choose_views(shard[0].filter(pa.array(rows)), shard[1], PseudoLabelRule())
         tallies.append(ShardTally.of(chosen, assign(chosen, PseudoLabelRule())))
-    found = summarise(tallies, PseudoLabelRule(), 1)
+    found = round_summary(tallies, PseudoLabelRule(), 1)
 
     def corrected(pairs: np.ndarray) -> float:
         r = np.corrcoef(pairs)[0, 1]
@@ -152,6 +153,19 @@ def test_a_round_is_labelled_in_blocks_whose_size_changes_nothing(
     assert found[0] == found[1] == found[2]
     assert found[0]["summary"]["num_pools_scored"] == 20
     assert found[0]["summary"]["num_pools_selected"] > 0
+
+
+def test_a_block_is_labelled_where_the_scores_are_at_another_path(tmp_path: Path) -> None:
+    """As on another machine of a cluster, whose copy of an object store is in a folder of its own."""
+    for folder in ("here", "there", "labels"):
+        (tmp_path / folder).mkdir()
+    table = score_table([[(0.9, 0.1), (0.05, 0.0)]], gold=[0])
+    pq.write_table(table, tmp_path / "here" / "scores-000000.parquet")
+    (block,) = PseudoLabelJob(scores=known(tmp_path / "here"), rule=PseudoLabelRule(), round=1).shards()
+    (tmp_path / "here" / "scores-000000.parquet").rename(tmp_path / "there" / "scores-000000.parquet")
+    other = PseudoLabelJob(scores=known(tmp_path / "there"), rule=PseudoLabelRule(), round=1)
+    other.compute_shard(0, block, tmp_path / "labels", torch.device("cpu"))
+    assert pq.read_table(tmp_path / "labels" / "pseudo-000000.parquet")["label"].to_pylist() == [1, 0]
 
 
 def test_quantiles_read_no_more_shards_than_they_keep() -> None:
