@@ -24,7 +24,7 @@ from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
 from icalib.metrics.summary import summarise
 from icalib.scoring.column import pool_sizes
 from icalib.scoring.gain import ChosenScores, GainRule, Shard, choose_views, resolve_gain_rule
-from icalib.scoring.scores import Shards, average_members
+from icalib.scoring.scores import Shards, average_members, read_shard
 
 _P_NONE = pa.field(P_NONE, pa.float64())
 
@@ -68,14 +68,14 @@ class MemberScores(Sequence[Shard]):
     """Scores of one split, averaged over all members, shard by shard; a shard is read when it is asked for."""
 
     def __init__(self, members: Sequence[Stage | Artifact]) -> None:
-        self._members = [Shards(member.path) for member in members]
+        self._files = list(zip(*(Shards(member.path).files for member in members), strict=True))
 
     def __len__(self) -> int:
-        return len(self._members[0])
+        return len(self._files)
 
     @override
     def __getitem__(self, index: Any) -> Any:
-        shards = [member[index] for member in self._members]
+        shards = [read_shard(path) for path in self._files[index]]
         return average_members([scores for scores, _ in shards]), shards[0][1]
 
 
