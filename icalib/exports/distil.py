@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
 from icalib.pipeline.finished import FinishedRun, checkpoint_digest, score_stages
-from icalib.pipeline.run import CACHE, RunContext
+from icalib.pipeline.run import CACHE, RunContext, stages_of
 from icalib.scoring.gain import GainRule
 from icalib.stages.composition import Composition
 from icalib.stages.parts import score
@@ -95,17 +96,8 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[Stages, StageCache]:
             f"{run.data_digest}). Distilling needs the run's own pools: prepare them again as they were."
         )
     cache = StageCache(context.runs / CACHE, emit=context.emit)
-    stages = Stages(
-        composition=Composition(encoder=_student_encoder(config.settings.encoder), scoring=config.settings.scoring),
-        folder=config.data,
-        pool_set=pool_set,
-        selection=config.selection,
-        seed=config.seed,
-        cache=cache,
-        executor=context.executor,
-        emit=context.emit,
-    )
-    return stages, cache
+    student = Composition(encoder=_student_encoder(config.settings.encoder), scoring=config.settings.scoring)
+    return replace(stages_of(config, pool_set, context, cache), composition=student), cache
 
 
 def _student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Config:

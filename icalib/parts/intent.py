@@ -55,10 +55,10 @@ from icalib.scoring.column import Column, Columns, column_table
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.offsets import Offsets
 from icalib.scoring.part import LoadedPart
-from icalib.training.examples import PairLabels, gold_labels
+from icalib.training.examples import PairLabels, gold_labels, training_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import EpochsRequired, TrainingSettings
-from icalib.training.validation import labelled_rows, validation_rows
+from icalib.training.validation import validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator
 
 WEIGHTS = "intent.safetensors"
@@ -256,7 +256,7 @@ class IntentJob(ShardedJob):
             encoder.start(self.start.path)
         encoder.to(device)
         store = TokenStore(self.train_tokens.path)
-        rows = labelled_rows(store, self.selection)
+        rows = training_rows(store, self.selection)
         labelled = gold_labels(store, rows, with_intents=False)
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         labels = [*labelled, *pseudo]

@@ -31,10 +31,10 @@ from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
 from icalib.parts.folds import Fold
 from icalib.parts.intent_model import Array, IntentModel, IntentPredictor, Utterances, fit_intents, vectors_of
-from icalib.training.examples import batched
+from icalib.training.examples import batched, training_rows
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import MACRO, MICRO, labelled_rows, validation_rows
+from icalib.training.validation import MACRO, MICRO, validation_rows
 
 _HEADS = "heads.safetensors"
 _UNKNOWN_BEFORE = 0.2  # how often the intents before are hidden in training; predicted ones are not always right
@@ -210,7 +210,7 @@ class IntentEncoderJob(TrainingJob):
         if self.start is not None:
             encoder.start(self.start.path)
         store = TokenStore(self.train_tokens.path)
-        rows = labelled_rows(store, self.selection)
+        rows = training_rows(store, self.selection)
         if self.left_out is not None:
             rows = self.left_out.others(store, rows)
         pools = list(store.pools(rows))

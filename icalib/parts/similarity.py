@@ -32,12 +32,12 @@ from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns
 from icalib.scoring.part import LoadedPart
 from icalib.training.epochs import Batches
-from icalib.training.examples import PairLabels, gold_labels
+from icalib.training.examples import PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import PoolResult, joined_results, labelled_rows, pool_results, validation_rows
+from icalib.training.validation import PoolResult, joined_results, pool_results, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 _TASK = "bi_encoder"
@@ -239,7 +239,7 @@ class SimilarityJob(TrainingJob):
     def curriculum(self, layout: Layout) -> PoolContrast:
         """Return the labelled and pseudo-labelled pools, as they are trained on."""
         store = TokenStore(self.train_tokens.path)
-        rows = labelled_rows(store, self.selection)
+        rows = training_rows(store, self.selection)
         if self.left_out is not None:
             rows = self.left_out.others(store, rows)
         pools = gold_labels(store, rows, with_intents=False)

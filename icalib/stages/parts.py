@@ -62,7 +62,6 @@ def column_stages(
     found: dict[PartName, Stage] = {}
     for part, model in models.items():
         has_passes = isinstance(scoring.estimator, MCDropout.Config) and part != "intent"
-        reads_estimator = has_passes or part != "similarity"
         found[part] = stages.run(
             replace(name, label=f"{name.label}-{part}"),
             ColumnJob(
@@ -75,7 +74,7 @@ def column_stages(
                 sample=scoring.sample,
                 fold=fold,
                 # an estimator and intents that a part doesn't read aren't in its job, so that methods share its column
-                estimator=scoring.estimator if reads_estimator else Deterministic.Config(),
+                estimator=scoring.estimator if has_passes or part != "similarity" else Deterministic.Config(),
                 with_intents=scoring.intents is not None and part == "cross",
                 intents=found["intent"].artifact() if part == "cross" and "intent" in found else None,
                 intent_choice=scoring.intents if scoring.intents and part != "similarity" else AUTHORS_CHOICE,

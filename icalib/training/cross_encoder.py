@@ -25,20 +25,14 @@ from icalib.scoring.gain import GainRule
 from icalib.scoring.offsets import Offsets
 from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
-from icalib.training.examples import PairLabels, gold_labels
+from icalib.training.examples import PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine
 from icalib.training.pairs import AnswerCurriculum, JointAnswerCurriculum
 from icalib.training.pools import PoolCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import (
-    PlainValidation,
-    PredictiveValidation,
-    ValidationWithIntents,
-    labelled_rows,
-    validation_rows,
-)
+from icalib.training.validation import PlainValidation, PredictiveValidation, ValidationWithIntents, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
@@ -98,7 +92,7 @@ class CrossEncoderJob(TrainingJob):
         return None if self.offsets is None else Offsets.load(self.offsets.path / f"{split}.parquet")
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
-        rows = labelled_rows(store, self.selection)
+        rows = training_rows(store, self.selection)
         return gold_labels(store, rows, with_intents=self.views_with_intents)
 
     def _curriculum(

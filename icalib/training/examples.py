@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Encoded, Intents, Layout, Numbers, TokenPool, TokenStore
+from icalib.data.selection import Rows, Selection
 from icalib.training.settings import TrainingSettings
 
 Task = Literal["answer_plain", "answer_intent", "intent"]
@@ -36,6 +37,11 @@ class PairLabels:
         return replace(self, candidates=candidates, labels=labels, intent_view=view)
 
 
+def training_rows(store: TokenStore, selection: Selection) -> Rows:
+    """Return the rows of the labelled training pools."""
+    return selection.rows("train", "labelled", store.column("label_order"))
+
+
 def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intents: bool) -> list[PairLabels]:
     """Return the gold labels of labelled pools, all 0 without a right candidate; `with_intents` their intents, too.
 
@@ -43,11 +49,10 @@ def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intent
     """
     rows_P = np.asarray(rows, np.int64)
     right = store.is_right(rows_P)
-    labels = np.split(right.values.astype(np.int64), right.offsets[1:-1])
     intents = store.intents(rows_P) if with_intents else [()] * len(rows_P)
     found: list[PairLabels] = []
-    for row, labels_C, names in zip(rows_P.tolist(), labels, intents, strict=False):  # split gives one for no pools
-        has_intents = any(map(len, names))
+    for number, (row, names) in enumerate(zip(rows_P.tolist(), intents, strict=True)):
+        labels_C, has_intents = right.at(number).astype(np.int64), any(map(len, names))
         view = np.full(len(labels_C), has_intents)
         found.append(PairLabels(row, np.arange(len(labels_C)), labels_C, view, names, has_intents))
     return found

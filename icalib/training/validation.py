@@ -17,7 +17,7 @@ from icalib.core.errors import SettingError
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, TokenPool, TokenStore
 from icalib.data.schema import UNKNOWN_LABEL
-from icalib.data.selection import Rows, Selection
+from icalib.data.selection import Selection
 from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.inference.moments import mixture_moments
@@ -43,11 +43,6 @@ _POOLS_PER_SHARD = 32
 _MAX_UTTERANCES = 500  # a standard error of about 0.02
 MICRO, MACRO = "class/intents_micro_F1", "class/intents_macro_F1"
 """Tags of the F1 of intents: of all decisions together, and the mean over intents."""
-
-
-def labelled_rows(store: TokenStore, selection: Selection) -> Rows:
-    """Return the rows of the labelled training pools."""
-    return selection.rows("train", "labelled", store.column("label_order"))
 
 
 def validation_rows(store: TokenStore, selection: Selection) -> list[int]:
