@@ -32,6 +32,9 @@ Progress = Callable[[str, int, int | None], None]
 """progress(stage, done, total): total is None while it isn't known."""
 MINING_BLOCK = 200_000
 """Maximum number of responses that are mined together; larger splits are mined block by block."""
+_EQUAL_BLOCK = 10_000
+"""The same for samplers with `equal_blocks`: each query is compared with its whole block, so that mining takes time in
+proportion to the responses; and the hardness of the pools stops growing with the corpus."""
 _MIN_TOGETHER = 100
 """Responses among which there are similar ones; fewer are together only in splits that have no more."""
 BATCH_ROWS = 1024
@@ -80,12 +83,13 @@ class Spill:
 def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings) -> int:
     """Return about how many responses are mined together, those of one block.
 
-    Blocks of `neighbourhood` have about as many as the smallest split, so that the pools of all splits are alike.
+    Blocks of `neighbourhood` have about as many as the smallest split, so that the pools of all splits are alike, and at
+    most 10,000.
     """
     if not NEGATIVE_SAMPLERS.load(settings.negative_sampler).equal_blocks:
         return MINING_BLOCK
     smallest = min((rows for rows in num_rows.values() if rows), default=_MIN_TOGETHER)
-    return min(MINING_BLOCK, max(_MIN_TOGETHER, smallest))
+    return min(_EQUAL_BLOCK, max(_MIN_TOGETHER, smallest))
 
 
 def mine_split(

@@ -93,6 +93,14 @@ def test_negatives_are_of_the_response_s_own_block(
     assert pools == others
 
 
+def test_blocks_stop_growing_with_the_corpus(
+    tmp_path: Path, texts: Callable[[Split, int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icalib.data.mining._EQUAL_BLOCK", 100)
+    prepare(corpus(tmp_path / "d.jsonl", texts), tmp_path / "pools", PrepareSettings(num_candidates=5))
+    assert mined_together(tmp_path / "pools") == [100] * 15
+
+
 def mined_together(folder: Path) -> list[int]:
     """Return the numbers of training responses that are candidates of one another, directly or not."""
     pools = read_pools(folder, "train")
