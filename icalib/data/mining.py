@@ -83,8 +83,8 @@ class Spill:
 def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings) -> int:
     """Return about how many responses are mined together, those of one block.
 
-    Blocks of `neighbourhood` have about as many as the smallest split, so that the pools of all splits are alike, and at
-    most 10,000.
+    Blocks of `neighbourhood` have about as many as the smallest split, at most 10,000, so that the pools of all splits
+    are alike.
     """
     if not NEGATIVE_SAMPLERS.load(settings.negative_sampler).equal_blocks:
         return MINING_BLOCK

@@ -121,7 +121,7 @@ class PosteriorHead(AbstractHead):
         raise NotImplementedError
 
     def observations(self) -> dict[str, Tensor]:
-        """Return what this process observed, to be joined with the other processes' observations."""
+        """Return what this process observed, to be joined with the other processes'; without a support set, sums."""
         raise NotImplementedError
 
     def condition(self, observations: Sequence[dict[str, Tensor]], *, seed: int) -> None:

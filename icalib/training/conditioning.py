@@ -25,14 +25,24 @@ from icalib.training.settings import TrainingSettings
 class Conditioning:
     """Computes the posterior of a ranker's head from all training pairs or a support set, in evaluation mode.
 
-    Each process handles a part of all pairs, but the whole of a support set, which is small. `seed` determines the
-    support set and the random draws of the posterior.
+    Each process handles a part of all pairs, but the whole of a support set, which is small.
+
+    Args:
+        seed: determines the support set and all other random draws.
+        max_pairs: of a posterior without a support set; if there are more, those drawn stand for the others, too.
     """
 
     def __init__(
-        self, curriculum: AnswerCurriculum, settings: TrainingSettings, device: torch.device, seed: int
+        self,
+        curriculum: AnswerCurriculum,
+        settings: TrainingSettings,
+        device: torch.device,
+        seed: int,
+        *,
+        max_pairs: int | None = None,
     ) -> None:
         self._curriculum, self._settings, self._device, self._seed = curriculum, settings, device, seed
+        self._max_pairs = max_pairs
 
     def complete(self, ranker: Ranker, rank: int = 0, world_size: int = 1) -> None:
         """Compute the whole posterior in this process; several workers share the forward passes."""
@@ -55,26 +65,33 @@ class Conditioning:
         head, was_training = _head(ranker), ranker.training
         ranker.eval()
         head.forget()
+        stands_for = 1.0
         if ranker.config.head.conditions_on_pairs:
-            self._observe(ranker, rank, world_size)
+            pairs, stands_for = self._pairs(ranker.config.head.pairs_for_posterior)
+            self._observe(ranker, pairs, rank, world_size)
         observed = head.observations()
         ranker.train(was_training)
-        return observed
+        return observed if stands_for == 1 else {name: sums * stands_for for name, sums in observed.items()}
 
-    def _observe(self, ranker: Ranker, rank: int, world_size: int) -> None:
-        pairs, max_tokens = self._pairs(ranker.config.head.pairs_for_posterior), self._settings.max_tokens_per_batch
+    def _observe(self, ranker: Ranker, pairs: Examples, rank: int, world_size: int) -> None:
+        max_tokens = self._settings.max_tokens_per_batch
         precision = resolve_precision(self._settings.precision, self._device)
         for batch in forward_batches(pairs.length_M.tolist(), max_tokens, self._device)[rank::world_size]:
             inputs, targets = self._curriculum.inputs([pairs.example(index) for index in batch.tolist()], self._device)
             with torch.no_grad(), autocast(self._device, precision):
                 ranker.observe(inputs, targets[:, 0])
 
-    def _pairs(self, support: Support | None) -> Examples:
+    def _pairs(self, support: Support | None) -> tuple[Examples, float]:
+        """Return the pairs to observe, and how many pairs each of them stands for."""
         pairs = self._curriculum.pairs()
-        if support is None:
-            return pairs
-        labels = pairs.labels(np.arange(len(pairs)))
-        return pairs.take(choose_support(pairs.rows_M, labels, support, seed=child_seed(self._seed, "support")))
+        if support is not None:
+            labels = pairs.labels(np.arange(len(pairs)))
+            return pairs.take(choose_support(pairs.rows_M, labels, support, seed=child_seed(self._seed, "support"))), 1
+        if self._max_pairs is None or len(pairs) <= self._max_pairs:
+            return pairs, 1
+        rng = np.random.default_rng(child_seed(self._seed, "pairs"))
+        drawn = rng.choice(len(pairs), self._max_pairs, replace=False)
+        return pairs.take(drawn), len(pairs) / len(drawn)
 
 
 def _head(ranker: Ranker) -> PosteriorHead:

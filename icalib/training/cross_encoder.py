@@ -35,6 +35,9 @@ from icalib.training.settings import TrainingSettings
 from icalib.training.validation import PlainValidation, PredictiveValidation, ValidationWithIntents, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
+_VALIDATION_PAIRS = 16_384
+"""Pairs behind the posterior that an epoch is judged by: all would add the forward passes of a whole epoch."""
+
 
 class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
@@ -117,7 +120,7 @@ class CrossEncoderJob(TrainingJob):
         offsets, prepare = self._offsets("validation"), None
         if ranker.posterior_head is not None:
             assert isinstance(curriculum, AnswerCurriculum)
-            prepare = Conditioning(curriculum, self.training, device, self.seed).complete
+            prepare = Conditioning(curriculum, self.training, device, self.seed, max_pairs=_VALIDATION_PAIRS).complete
         if self.rule is not None or self.estimator.needs == "dropout":
             answers = PredictiveValidation(
                 *given, self.estimator, self.rule, seed=self.seed, offsets=offsets, prepare=prepare

@@ -151,6 +151,20 @@ def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, 
         torch.testing.assert_close(head.posterior_state()[name], tensor)
 
 
+def test_drawn_pairs_stand_for_all(tokens: Path, tiny_bert: Path) -> None:
+    made = job_of(tokens, tiny_bert, RANDOM_FEATURES).prepare(CPU)
+    num_pairs = len(made.curriculum.pairs())
+
+    def variances(max_pairs: int) -> torch.Tensor:
+        Conditioning(made.curriculum, SETTINGS, CPU, 0, max_pairs=max_pairs).complete(made.model)
+        return made.model.eval().answer_posterior(first_pairs(made)).var_SB
+
+    everything = variances(num_pairs)
+    few = variances(num_pairs // 2)
+    assert not torch.equal(few, everything)
+    torch.testing.assert_close(few, everything, rtol=0.1, atol=0)
+
+
 def some_pairs(store: TokenStore, num_pools: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows and labels of all pairs of the first pools."""
     made = gold_labels(store, range(num_pools), with_intents=False)
