@@ -39,7 +39,7 @@ def run(
 
     keywords = options.keywords()
     if dry:
-        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), options.runs, as_json=as_json)
+        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), as_json=as_json)
         return
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     from icalib.reports.terminal import print_result, print_verdict
@@ -82,7 +82,7 @@ def compare(
     keywords = options.keywords()
     if dry:
         stages = dry_comparison(methods, data, labelled=labelled, seeds=seeds, **keywords)
-        _show_stages(stages, options.runs, as_json=as_json)
+        _show_stages(stages, as_json=as_json)
         return
     compared = compare(methods, data, labelled=labelled, seeds=seeds, shift=shift or (), **keywords)
     from icalib.reports.terminal import print_runs, print_shifts
@@ -94,11 +94,11 @@ def compare(
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
 
 
-def _show_stages(stages: Sequence[DryStage], runs: Path, *, as_json: bool) -> None:
+def _show_stages(stages: Sequence[DryStage], *, as_json: bool) -> None:
     from icalib.pipeline.dry import summary
     from icalib.reports.terminal import print_stages
 
-    print_stages(stages, runs)
+    print_stages(stages)
     if as_json:
         typer.echo(json.dumps(summary(stages)))
 

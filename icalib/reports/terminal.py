@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +16,6 @@ from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
-    MISSING,
     SHIFT_COLUMNS,
     MethodRow,
     Result,
@@ -207,22 +205,15 @@ def print_calibration(calibrator: Calibrator, console: Console | None = None) ->
     console.print(Text(f"chosen by cross-validation: {chosen}"))
 
 
-def print_stages(stages: Sequence[DryStage], runs: Path, console: Console | None = None) -> None:
-    """Print the stages, those of the same name in one row, and the time of those that aren't cached."""
-    console = console or people_console()
+def print_stages(stages: Sequence[DryStage], console: Console | None = None) -> None:
+    """Print the stages, those of the same name in one row."""
     groups: dict[str, list[DryStage]] = {}
     for stage in stages:
         groups.setdefault(str(stage.name), []).append(stage)
-    rows = [(name, _state(group), _time(group)) for name, group in groups.items()]
-    table = text_table(("stage", "state", "time"), rows, num_texts=2)
+    table = text_table(("stage", "state"), [(name, _state(group)) for name, group in groups.items()], num_texts=2)
     table.add_section()
-    table.add_row("all", _state(stages), _time(stages))
-    console.print(table)
-    if unknown := list(dict.fromkeys(stage.name.label for stage in stages if stage.seconds is None)):
-        reason = f"no finished run under {runs} has such stages with this backbone"
-        console.print(Text(f"unknown times ({', '.join(unknown)}): {reason}"), soft_wrap=True)
-    if any(stage.seconds for stage in stages):
-        console.print(Text(f"times: in proportion to the newest finished runs under {runs}"), soft_wrap=True)
+    table.add_row("all", _state(stages))
+    (console or people_console()).print(table)
 
 
 def _state(stages: Sequence[DryStage]) -> str:
@@ -230,16 +221,6 @@ def _state(stages: Sequence[DryStage]) -> str:
     if len(stages) == 1:
         return "cached" if cached else "to compute"
     return f"{cached} of {len(stages)} cached"
-
-
-def _time(stages: Sequence[DryStage]) -> str:
-    """Return the sum of the known times, as a minimum if there are others; empty if all stages are cached."""
-    known = [stage.seconds for stage in stages if stage.seconds is not None]
-    if all(stage.is_cached for stage in stages):
-        return ""
-    if len(known) < len(stages):
-        return f"> {format_seconds(sum(known))}" if sum(known) else MISSING
-    return format_seconds(sum(known))
 
 
 _MARKS: Mapping[Status, tuple[str, str]] = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
