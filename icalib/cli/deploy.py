@@ -148,9 +148,8 @@ def serve(
 
     POST /rerank (query, texts), POST /v2/rerank and /v1/rerank (query, documents) and POST /predict (context,
     candidates, as a line of `icalib predict`) answer with calibrated probabilities; GET /health, /info and /metrics
-    show the state, with a watch on whether questions still look like the run's validation pools. On Ray the models
-    are replicas that scale with the load (on a cluster: cluster/serve.yaml); --executor local serves from one process.
-    SIGTERM and Ctrl-C answer what has begun, then stop.
+    show the state. On Ray the models are replicas that scale with the load (on a cluster: cluster/serve.yaml);
+    --executor local serves from one process. SIGTERM and Ctrl-C answer what has begun, then stop.
     """
     from icalib.serving.limits import is_loopback, read_token
     from icalib.serving.served_run import ServedRun
