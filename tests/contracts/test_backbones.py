@@ -223,7 +223,7 @@ def test_a_stock_classifier_gives_its_logits(made: Made, tmp_path: Path) -> None
     torch.testing.assert_close(found / 200, logits(subject.model, batch), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # that of one family is in tests/pipeline/test_export.py
 def test_a_graph_gives_its_logits(made: Made, tmp_path: Path) -> None:
     for package in ("onnxscript", "onnxruntime"):
         pytest.importorskip(package)

@@ -31,8 +31,14 @@ def run_notebook(path: Path, parameters: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(one, marks=getattr(pytest.mark, "slow" if one.stem == "few_labels" else "nightly"))
+        for one in NOTEBOOKS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_at_small_size(
     path: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,8 @@ SMALL = {
     "head.num_chains": 2,
     "head.num_steps": 2,
 }
-QUICK = {"gpf-table1"}
-"""Tables that are made after every change; the others take half a minute."""
+TIMES = {"gpf-table1": (), "icast-table2": pytest.mark.slow, "pg-table1": pytest.mark.slow}
+"""When tables are made: one of each paper often, the others at night."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> ProtocolPools:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in table_names()]
+    "name", [pytest.param(name, marks=TIMES.get(name, pytest.mark.nightly)) for name in table_names()]
 )
 def test_a_table_is_made_from_the_raw_corpus(name: str, pools: ProtocolPools, tmp_path: Path, icalib: Any) -> None:
     table = load_table(name)
