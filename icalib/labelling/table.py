@@ -16,6 +16,8 @@ from icalib.labelling.annotations import Annotation, Answer
 _COLUMNS = ("pool_id", "context", "candidate", "text", "right", "annotator")
 _RIGHT = {"1": True, "x": True, "yes": True, "true": True, "0": False, "no": False, "false": False, "": None}
 _CURE = "Correct the row; docs/labels.md describes the table"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+"""With what a cell begins that a spreadsheet computes; people wrote these texts. A quote before it makes it text."""
 
 
 def table_text(pools: Sequence[Pool]) -> str:
@@ -26,8 +28,16 @@ def table_text(pools: Sequence[Pool]) -> str:
     for pool in pools:
         context = "\n".join(f"{utterance.speaker}: {utterance.text}" for utterance in pool.context)
         for number, candidate in enumerate(pool.candidates, 1):
-            writer.writerow([pool.pool_id, context, number, candidate, "", ""])
+            writer.writerow([*map(_as_text, (pool.pool_id, context)), number, _as_text(candidate), "", ""])
     return text.getvalue()
+
+
+def _as_text(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(_FORMULA) else cell
+
+
+def _from_text(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def read_table(path: Path) -> Iterator[Answer]:
@@ -40,7 +50,7 @@ def read_table(path: Path) -> Iterator[Answer]:
     groups: dict[tuple[str, str], dict[int, tuple[Raw, dict[str, str]]]] = {}
     for raw, row in _rows(path):
         annotator = row["annotator"].strip() or path.stem
-        group = groups.setdefault((row["pool_id"].strip(), annotator), {})
+        group = groups.setdefault((_from_text(row["pool_id"].strip()), annotator), {})
         number = _number(raw, row["candidate"])
         if number in group:
             raise raw.error(f"candidate {number} of pool {row['pool_id']} is in two rows of {annotator}")
@@ -54,7 +64,7 @@ def read_table(path: Path) -> Iterator[Answer]:
         finished = any(marks) or None not in marks
         right = tuple(index for index, mark in enumerate(marks) if mark)
         annotation = Annotation(pool_id, annotator, when, right) if finished else None
-        yield Answer(first, pool_id, tuple(row["text"] for _, row in rows), annotation)
+        yield Answer(first, pool_id, tuple(_from_text(row["text"]) for _, row in rows), annotation)
 
 
 def _rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
