@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, FiniteFloat, PositiveFloat
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from icalib.core.component import Settings
@@ -71,6 +70,8 @@ def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.ND
 
     These must be drawn like later pools: the mean p_none on them is their fraction without a right candidate.
     """
+    from scipy.optimize import minimize  # slow to import, and predictions don't fit
+
     num_answerable = int(answerable.sum())
     num_unanswerable = len(answerable) - num_answerable
     if min(num_answerable, num_unanswerable) < MIN_POOLS or not np.isfinite(logit_N).all():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtr
 
 from icalib.core.errors import DataError, SettingError
 from icalib.metrics.pairs import FloatArray
@@ -73,7 +73,7 @@ def control_risk(tested: TopCandidate, others: TopCandidate, max_error: float, c
     answered = above.sum(axis=0)
     wrong = (above & (tested.hit[:, None] < 1)).sum(axis=0)
     first = int(np.argmax((max_error - risk) * np.sqrt(fraction)))  # where the expected p-value is smallest
-    rejected = binom.cdf(wrong[first:], answered[first:], max_error) <= 1 - confidence + 1e-12
+    rejected = bdtr(wrong[first:], answered[first:], max_error) <= 1 - confidence + 1e-12
     num_rejected = int(np.argmin(rejected)) if not rejected.all() else len(rejected)
     last = first + max(num_rejected - 1, 0)
     num_pools = len(tested.prob)

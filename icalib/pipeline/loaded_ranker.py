@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from scipy.stats import rankdata
 
 from icalib.core.errors import SettingError
 from icalib.data.questions import Pair, Question, unlabelled_pool, validated
@@ -68,7 +67,8 @@ class LoadedRanker:
         """
         question = _question(1, {"context": context, "candidates": list(candidates)})
         scores = self._score([question.pool(_pool_id(0), self.context_turns)])
-        ranks = rankdata(-scores.logit)
+        _, group, sizes = np.unique(-scores.logit, return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[group]  # candidates with equal logits share their mean rank
         return [
             RankedCandidate(
                 text=candidates[index],
