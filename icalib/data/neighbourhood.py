@@ -9,7 +9,7 @@ responses, and the right one is equally likely to be the first of them, the last
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from icalib.core.seeding import child_seed
-from icalib.data.bm25 import load_sparse, save_sparse, tfidf_vectors
+from icalib.data.bm25 import QUERY_ROWS, load_sparse, save_sparse, tfidf_vectors
 from icalib.data.negatives import NegativeSampler, Rows, Scores
 
 _NUM_PIVOTS = 4
@@ -47,17 +47,28 @@ def _scores(index: Path, queries: range) -> Iterator[tuple[Rows, Scores]]:
     vectors, transposed = load_sparse(index, "vector"), load_sparse(index, "transposed")
     typicality: Floats = np.load(index / "typicality.npy", mmap_mode="r")
 
-    def neighbours(response: int) -> _Neighbours:
-        cosines = csr_array(vectors[response : response + 1] @ transposed)
-        return _Neighbours(cosines.indices, np.round(cosines.data, _DIGITS), response)
+    def neighbours(responses: Sequence[int]) -> list[_Neighbours]:
+        cosines = csr_array(vectors[np.asarray(responses, np.int64)] @ transposed)
+        bounds = zip(cosines.indptr[:-1], cosines.indptr[1:], responses, strict=True)
+        return [
+            _Neighbours(cosines.indices[first:last], np.round(cosines.data[first:last], _DIGITS), response)
+            for first, last, response in bounds
+        ]
 
-    for query in queries:
-        rng = np.random.default_rng(child_seed(0, "pivot", query))
-        pivots = rng.permutation(neighbours(query).ranked(0, _NEAREST))[:_NUM_PIVOTS].tolist()
-        if pivots:
-            yield _window(_nearest_to_middle([neighbours(pivot) for pivot in pivots], query), query, typicality, rng)
-        else:
-            yield np.empty(0, np.int64), np.empty(0)
+    for start in range(queries.start, queries.stop, QUERY_ROWS):
+        together = range(start, min(start + QUERY_ROWS, queries.stop))
+        rngs = [np.random.default_rng(child_seed(0, "pivot", query)) for query in together]
+        pivots = [
+            rng.permutation(own.ranked(0, _NEAREST))[:_NUM_PIVOTS].tolist()
+            for rng, own in zip(rngs, neighbours(together), strict=True)
+        ]
+        of_pivots = iter(neighbours([pivot for some in pivots for pivot in some]))
+        for query, rng, some in zip(together, rngs, pivots, strict=True):
+            if some:
+                near = _nearest_to_middle([next(of_pivots) for _ in some], query)
+                yield _window(near, query, typicality, rng)
+            else:
+                yield np.empty(0, np.int64), np.empty(0)
 
 
 class _Neighbours:
