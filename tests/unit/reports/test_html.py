@@ -4,7 +4,6 @@ import gzip
 import re
 import shutil
 from pathlib import Path
-from statistics import fmean, stdev
 
 import pytest
 from plotly.offline import get_plotlyjs
@@ -12,7 +11,6 @@ from unit.reports.fake_runs import HOSTILE, write_pools, write_run
 from unit.reports.pages import Page, read_page, visible
 
 from icalib.core.errors import DamagedFileError
-from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import RunFolder
 from icalib.reports.html import write_report
 from icalib.reports.page import LIBRARY
@@ -29,26 +27,6 @@ def test_the_page_is_self_contained_and_shows_rounds_and_cases(page: Page) -> No
     assert all(address.startswith(("#", "data:")) for address in page.addresses)
     text = visible(page)
     assert all(words in text for words in ("Desk <1>", "icast is right, tsst is wrong", "confident 410"))
-
-
-def test_shift_has_a_section_where_runs_were_evaluated_on_other_pools(page: Page, tmp_path: Path) -> None:
-    assert "tested on counter" not in visible(page)
-    data = write_pools(tmp_path / "desk")
-    runs = [write_run(tmp_path / "runs", data, "tsst", seed) for seed in (1, 2)]
-    for run, recall in zip(runs, (0.25, 0.35), strict=True):
-        other = {"data": "counter", "trained_on": "desk", "digest": "5f", "limit": None}
-        run.write_json("shift/counter/result.json", {**run.result, **other, "test": {"R@1": recall}})
-    text = visible(read_page(write_report(runs, tmp_path / "report.html", "shift")))
-    _, section = text.split("trained on desk, tested on counter")
-    assert all(value in section[:400] for value in ("0.300", "±0.071"))
-
-
-def test_post_hoc_calibration_stands_beside_the_methods_own_values(page: Page, runs: list[RunFolder]) -> None:
-    table = visible(page).partition("Post-hoc calibration")[2].partition("Abstention")[0]
-    for method in ("bm25", "tsst", "icast"):
-        for metric in ("ECE", "ECE@platt", "NLL@isotonic"):
-            values = [run.result["test"][metric] for run in runs if run.result["method"] == method]
-            assert f"{fmean(values):.3f}±{stdev(values):.3f}" in table
 
 
 def test_text_from_data_is_escaped(tmp_path: Path) -> None:
@@ -90,22 +68,6 @@ def test_significance_is_a_matrix_from_each_methods_view() -> None:
     assert outcomes == {"a": {"b": "better", "c": "chance"}, "b": {"a": "worse"}, "c": {"a": "chance"}}
     assert found["MAP"]["b"]["a"].difference == -0.2
     assert found["Brier"]["a"]["b"].outcome == "worse"  # a lower Brier score is better
-
-
-@pytest.mark.parametrize(
-    ("file", "change"),
-    [("provenance.json", {"started": 5.5}), ("provenance.json", {"packages": []}), ("pools.json", {"num_pools": 7})],
-)
-def test_a_file_with_other_values_is_an_error_that_names_where_it_is(
-    tmp_path: Path, file: str, change: dict[str, object]
-) -> None:
-    data = write_pools(tmp_path / "desk")
-    run = write_run(tmp_path / "runs", data, "tsst", 1)
-    folder = data if file == "pools.json" else run.path
-    known = read_json(folder / file) if (folder / file).is_file() else {}
-    write_json(folder / file, {**known, **change})
-    with pytest.raises(DamagedFileError, match=f"{folder}.* can't be read"):
-        write_report([run], tmp_path / "report.html", "damaged")
 
 
 def test_a_result_without_a_key_is_an_error_that_names_both(tmp_path: Path) -> None:

@@ -67,14 +67,6 @@ def test_values_of_another_protocol_are_marked_wherever_they_stand(runs: list[Ru
         assert "b: 1 seed, the paper: 5" in text
 
 
-def test_only_the_papers_values_for_the_same_corpus_are_shown(runs: list[RunFolder]) -> None:
-    both = [{"corpus": corpus, "values": {"F1": 1}} for corpus in ("A", "B")]
-    made = table(rows=[{"label": "ICAST", "method": "icast", "published": both}], corpora=["A", "B"])
-    for corpus, shown in (("A", ["A"]), ("B", ["B"]), (None, ["A", "B"])):
-        (block,) = blocks(reproduction(runs, made, corpus=corpus))
-        assert [line.source for line in block.lines if line.source != "ours"] == shown
-
-
 def test_per_cent_tables_show_ours_in_per_cent(runs: list[RunFolder]) -> None:
     (block,) = blocks(reproduction(runs, table(percent=True)))
     values = [100 * run.result["test"]["F1"] for run in runs if run.result["method"] == "tsst"]

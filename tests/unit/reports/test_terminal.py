@@ -12,7 +12,7 @@ from icalib.core.events import Event, Message, Progress, StageFinished, StageSta
 from icalib.core.run_folder import RunFolder
 from icalib.reports.comparison import best_labels, method_rows, shown_metrics
 from icalib.reports.progress import TerminalProgress
-from icalib.reports.terminal import print_comparison, print_shifts
+from icalib.reports.terminal import print_comparison
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
@@ -65,16 +65,6 @@ def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> N
     assert all(name in head for name in ("R@1", "MAP", "ECE"))
     assert "…" not in text  # no value is cut
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_shift_tables_have_what_can_be_compared() -> None:
-    other = {"data": "pools/counter", "trained_on": "pools/desk", "digest": "5f"}
-    seeds = [{**_result("a", seed, MAP=value), **other, "limit": None} for seed, value in ((1, 0.4), (2, 0.6))]
-    console, stream = _console()
-    print_shifts([*seeds, {**_result("b", 1, MAP=0.7), **other, "limit": 50}], console)
-    whole, limited = stream.getvalue().split("(at most 50 pools)")
-    assert "0.500" in whole
-    assert "0.700" in limited
 
 
 def _finished(stage: str, seconds: float = 2.5, reused: bool = False) -> StageFinished:
