@@ -20,10 +20,8 @@ from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.files import (  # fmt: skip
     atomic_dir,
     atomic_write,
-    is_unused,
     read_json,
     remove_abandoned,
-    system_error,
     temporary_beside,
     write_json,
 )
@@ -93,22 +91,6 @@ def test_a_disk_that_refuses_in_the_middle_of_a_write_is_a_storage_error(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_the_systems_error_is_found_behind_others() -> None:
-    full = OSError(errno.ENOSPC, "No space left on device")
-    outer, own, replaced = RuntimeError("unexpected pos 64 vs 0"), SettingError("wrong"), RuntimeError("another matter")
-    outer.__context__ = own.__context__ = replaced.__context__ = full
-    replaced.__suppress_context__ = True  # raise ... from None
-    assert system_error(full) == system_error(outer) == errno.ENOSPC
-    assert [system_error(error) for error in (RuntimeError("other"), own, replaced)] == [None] * 3
-
-
-@pytest.mark.parametrize("name", ["taken/file.txt", "taken/deeper/file.txt"])
-def test_a_file_where_a_folder_should_be_is_a_storage_error(tmp_path: Path, name: str) -> None:
-    (tmp_path / "taken").write_text("a file")
-    with pytest.raises(StorageError, match="can't write"):
-        write_json(tmp_path / name, {})
-
-
 def test_child_seeds_are_fixed_distinct_and_fit_every_generator() -> None:
     assert child_seed(1, "teacher", 3) == 8001879767191041300  # a cache may outlive this version
     seeds = {child_seed(root, name, number) for root in range(5) for name in ("a", "ab") for number in range(50)}
@@ -153,15 +135,3 @@ def test_what_others_are_writing_is_left_alone(tmp_path: Path, monkeypatch: pyte
         path.write_text("")
     remove_abandoned(tmp_path)
     assert len(list(tmp_path.iterdir())) == 5
-
-
-def test_a_folder_is_unused_if_nothing_is_there_but_what_was_being_written(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    assert is_unused(folder)
-    folder.mkdir()
-    assert is_unused(folder)
-    temporary_beside(folder / "record.json").write_text("half")
-    assert is_unused(folder)
-    (folder / ".hidden").write_text("")
-    assert not is_unused(folder)
-    assert not is_unused(folder / ".hidden")

@@ -148,10 +148,3 @@ def test_a_table_without_a_column_or_with_another_type_is_damaged(tmp_path: Path
             pq.write_table(wrong, path)
             with pytest.raises(DamagedFileError, match=f"column `{name}`"):
                 folder.metrics()
-
-
-def test_a_member_without_a_checkpoint_is_damaged(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.write_json("members.json", [{"checkpoint": None, "estimator": {}}])
-    with pytest.raises(DamagedFileError, match=r"members\.json"):
-        _ = folder.members

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.damage import DAMAGES, Damage
+from helpers.damage import DAMAGES
 from helpers.stores import Machines
 
 from icalib.core.errors import Abandoned, StorageError
@@ -131,26 +131,6 @@ def build_shards(folder: Path) -> None:
     for name in ("scores-000000", "scores-000001", "checkpoint/model"):
         (folder / name).write_bytes(name.encode() * 100)
     write_json(folder / "curve.json", [{"step": 1}])
-
-
-FILES = ("scores-000000", "scores-000001", "checkpoint/model", "curve.json", "stage.json")
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_stage_is_computed_again_with_one_message(tmp_path: Path, name: str, damage: Damage) -> None:
-    events: list[Event] = []
-    cache = StageCache(tmp_path, emit=events.append)
-    first = cache.run(StageName("scores"), Seeded(seed=1), build_shards)
-    before = {file: (first.path / file).read_bytes() for file in FILES[:-1]}
-    damage(first.path / name)
-    stage = cache.run(StageName("scores"), Seeded(seed=1), build_shards)
-    assert not stage.reused
-    assert {file: (stage.path / file).read_bytes() for file in FILES[:-1]} == before
-    if (name, damage) != ("stage.json", DAMAGES["delete"]):  # then it was not finished
-        (text,) = texts(events)
-        assert str(stage.path if name == "stage.json" else stage.path / name) in text
-    assert StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards).reused
 
 
 def test_shards_that_were_added_are_removed(tmp_path: Path) -> None:

@@ -47,15 +47,6 @@ def test_a_uri_has_one_local_path_that_stands_for_it(scheme: str, authority: str
     assert path.name == names[-1]
 
 
-@given(names=st.lists(NAMES, min_size=1, max_size=4), absolute=st.booleans())
-def test_a_path_stands_for_itself(names: list[str], absolute: bool) -> None:
-    path = Path("/" if absolute else "", *names)
-    assert local_path(path) == path
-    assert location(path) == str(path)
-    assert not is_mirrored(path)
-    assert pull(path) == []
-
-
 @pytest.mark.parametrize(
     "uri", ["s3://", "s3://bucket/../x", "s3://bucket//x", "s3://bucket/./x", "S 3://bucket/x", "foo://bucket/x"]
 )

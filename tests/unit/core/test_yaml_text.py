@@ -19,12 +19,3 @@ def test_dates_are_text_and_other_values_as_in_json() -> None:
 def test_a_key_that_is_not_text_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_yaml(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["{a: ", "[" * 3000, "!!int ''", "!!bool x", "!!timestamp x", "1" * 5000, "!!binary YQ==", "a: &a [1]\nb: *a"],
-)
-def test_anything_else_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^[^\n]{1,400}$"):
-        parse_yaml(text)
