@@ -127,15 +127,6 @@ def test_containers_have_no_privileges_and_send_no_telemetry() -> None:
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_only_an_autoscaling_head_may_talk_to_kubernetes() -> None:
-    for spec in clusters():
-        assert all(
-            group["template"]["spec"]["automountServiceAccountToken"] is False for group in spec["workerGroupSpecs"]
-        )
-        head = spec["headGroupSpec"]["template"]["spec"].get("automountServiceAccountToken", True)
-        assert head == spec.get("enableInTreeAutoscaling", False)
-
-
 def test_all_ray_pods_see_the_shared_storage_at_one_path() -> None:
     claim = shared("PersistentVolumeClaim")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed.drivers import ON_RAY, kill_when, wait_for
 from distributed.nodes import Chain, Nodes, cluster_of_its_own, compute_traced_shards, read_trace, trace_worker, where
 from helpers.losses import TracedLoss
-from helpers.runs import prediction_digest, run_context, small_settings, table_digest
+from helpers.runs import table_digest
 from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 from helpers.train_jobs import train_job
@@ -25,7 +24,6 @@ from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.models.checkpoint import save_ranker
 from icalib.parts.job import ColumnJob
-from icalib.pipeline.run import run
 from icalib.stages.resources import Resources
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.uncertainty.estimator import MCDropout
@@ -204,23 +202,6 @@ def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
 
 
 # Drivers
-
-
-@pytest.mark.nightly
-def test_a_driver_that_dies_leaves_a_free_cluster_and_a_run_to_resume(
-    nodes: Nodes, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    import ray
-
-    nodes.are(ONE_CORE, ONE_CORE)
-    settings = small_settings("bert", tiny_pools, tiny_bert, post_training=None)
-    undisturbed = run(settings, run_context(tmp_path / "undisturbed", executor=ON_RAY))
-    runs = tmp_path / "runs"
-    kill_when(settings, runs, lambda: any(runs.glob(".cache/*/ray/checkpoint_*/loop.json")), nodes.address)
-    wait_for(lambda: ray.available_resources().get("CPU") == len(nodes.ids), lambda: True, seconds=60)
-    resumed = run(settings, run_context(runs, executor=ON_RAY))
-    assert prediction_digest(resumed) == prediction_digest(undisturbed)
-    assert resumed.training().to_pylist() == undisturbed.training().to_pylist()
 
 
 # Nodes of several kinds

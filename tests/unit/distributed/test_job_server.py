@@ -159,17 +159,6 @@ def test_an_unknown_job_is_named(memory: MemoryServer) -> None:
         JobServer(ADDRESS).job("run-1")
 
 
-def test_code_that_is_too_large_is_reported_with_what_to_do(
-    memory: MemoryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(**wanted: Any) -> None:
-        raise RuntimeError("Request failed with status code 413: Maximum request body size 104857600 exceeded")
-
-    monkeypatch.setattr(memory, "submit_job", refuse)
-    with pytest.raises(ClusterError, match=r"code is too large.*have git ignore it"):
-        submit(RUN, tmp_path)
-
-
 def test_a_server_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
     with pytest.raises(ClusterError, match=r"no job server answers at http://127\.0\.0\.1:9.*ssh -L"):

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.errors import ClusterError, SettingError
-from icalib.core.interrupts import Terminated
 from icalib.distributed import session
-from icalib.distributed.session import (
-    DRIVER_CPUS,
-    available,
-    available_to_trials,
-    protect_token,
-    room_for_workers,
-    worker_environment,
-)
+from icalib.distributed.session import DRIVER_CPUS, available, available_to_trials, protect_token, room_for_workers
 from icalib.stages.resources import Resources
 
 
@@ -65,22 +55,6 @@ def test_a_node_that_died_is_reported_with_what_to_do(monkeypatch: pytest.Monkey
     nodes[0]["Alive"] = False
     with pytest.raises(ClusterError, match=r"`raylet` on this machine has died.*same command again to resume"):
         session.check_alive("mine")
-
-
-def test_rays_handlers_of_signals_do_not_replace_ours() -> None:
-    def ours(number: int, frame: object) -> None: ...
-
-    def rays(number: int, frame: object) -> None: ...
-
-    earlier = signal.signal(signal.SIGTERM, ours)
-    try:
-        with session._own_handlers():
-            signal.signal(signal.SIGTERM, rays)
-        assert signal.getsignal(signal.SIGTERM) is ours
-        with pytest.raises(Terminated), session._own_handlers():
-            sys.exit(1)  # as Ray's handler does while Ray starts
-    finally:
-        signal.signal(signal.SIGTERM, earlier)
 
 
 @pytest.fixture
@@ -220,24 +194,6 @@ def test_more_trials_than_gpus_share_them(
     assert (resources, at_once) == (Resources(*planned), trials)
     assert resources.workers_per_gpu * round(resources.num_gpus * 10_000) <= 10_000  # as Ray counts
     assert room_for_workers(resources) >= trials * resources.num_workers
-
-
-@pytest.mark.parametrize(
-    ("resources", "spins"),
-    [
-        (Resources(1, False, 4, num_scorers=4), True),
-        (Resources(2, False, 2, num_scorers=4), True),
-        (Resources(1, False, 2, num_scorers=4), False),  # of two trials, or of two members of an ensemble
-        (Resources(1, True, 4, num_scorers=1), False),
-    ],
-)
-def test_threads_spin_where_one_training_has_all_cores(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, resources: Resources, spins: bool
-) -> None:
-    cluster((4, 1) if resources.use_gpu else (4, 0))
-    assert bool(worker_environment(resources)) == spins
-    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
-    assert worker_environment(resources) == ({"GOMP_SPINCOUNT": "0"} if spins else {})
 
 
 @pytest.mark.parametrize(
