@@ -52,16 +52,6 @@ def test_the_start_counts_and_is_no_epoch() -> None:
     assert told.figures == {1: 0.5, 2: 0.6}
 
 
-def test_members_side_by_side_have_steps_in_the_order_in_which_they_began() -> None:
-    told = Told()
-    reports = EpochReports(told, "F1", "maximize", range(1, 5))  # pyright: ignore[reportArgumentType]
-    for name in ("teacher", "member-1/teacher"):
-        reports(EpochFinished(name, 2, ()))
-    reports(EpochFinished("member-1/teacher", 2, curve(0.5)))
-    reports(EpochFinished("teacher", 2, curve(0.1)))
-    assert told.figures == {3: 0.5, 1: 0.1}
-
-
 def test_a_stopped_trial_begins_no_other_training() -> None:
     reports = EpochReports(Told(stop_at=1), "F1", "maximize", range(1, 5))  # pyright: ignore[reportArgumentType]
     with pytest.raises(Abandoned):

@@ -60,15 +60,6 @@ def test_an_invalid_space_is_refused_with_what_it_lacks(tmp_path: Path, text: st
         write_space(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("icast_tpee", "Did you mean `icast_tpe`"), ("no/such.py", "no space at"), ("no.such.space", "no space module")],
-)
-def test_an_unknown_space_is_refused(name: str, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        load_space(name)
-
-
 def test_a_misspelt_key_is_named_before_anything_runs(tmp_path: Path) -> None:
     space = write_space(tmp_path, GRID.replace("confidence_threshold", "confidence_treshold"))
     with pytest.raises(SettingError, match="Did you mean `confidence_threshold`"):

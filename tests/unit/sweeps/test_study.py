@@ -44,13 +44,6 @@ def asked(study: SweepStudy) -> list[Any]:
     return values
 
 
-def test_a_grid_is_asked_point_by_point_and_ends(folder: SweepFolder, space: Space) -> None:
-    study = study_in(folder, space)
-    assert study.num_missing == 3
-    assert asked(study) == [0.1, 0.2, 0.3]
-    assert study.num_missing == 0
-
-
 def test_interrupted_trials_come_first_and_keep_their_numbers(folder: SweepFolder, space: Space) -> None:
     study = study_in(folder, space)
     first, second = study.next(), study.next()
@@ -165,19 +158,6 @@ def test_of_trials_that_are_equal_in_the_first_metric_the_next_decides(tmp_path:
     assert winner.number == 1
 
 
-def test_halving_stops_poor_trials_and_lets_the_best_through(tmp_path: Path) -> None:
-    space = write_space(tmp_path / "spaces", TPE)
-    folder = made_folder(tmp_path, space, pruner="asha")
-    study = study_in(folder, space, 20)
-    figures = [0.5, 0.9, 0.1, 0.2, 0.3, 0.15, 0.25, 0.05, 0.12, 0.22, 0.11, 0.21]
-    stopped = [not _finishes(study, folder, figure) for figure in figures]
-    assert not stopped[1]
-    assert sum(stopped) >= len(figures) // 3
-    winner = study.winner()
-    assert winner is not None
-    assert winner.number == 1
-
-
 def test_a_stopped_trial_stays_stopped_when_the_same_step_is_asked_again(tmp_path: Path) -> None:
     """After a kill between the verdict and its record; halving itself would let the trial continue."""
     space = write_space(tmp_path / "spaces", TPE)
@@ -193,21 +173,6 @@ def test_a_stopped_trial_stays_stopped_when_the_same_step_is_asked_again(tmp_pat
         for _ in range(2):
             with pytest.raises(Abandoned):
                 Rungs(folder, proposal.number).report(1, figure)
-
-
-def _finishes(study: SweepStudy, folder: SweepFolder, figure: float) -> bool:
-    """Whether a trial that has one figure after each of nine steps gets to its end."""
-    proposal = study.next()
-    assert proposal is not None
-    rungs = Rungs(folder, proposal.number)
-    try:
-        for step in range(1, 10):
-            rungs.report(step, figure)
-    except Abandoned:
-        study.tell_pruned(proposal.number)
-        return False
-    study.tell_complete(proposal.number, [figure])
-    return True
 
 
 def test_a_step_that_was_reported_before_an_interruption_stays(folder: SweepFolder, space: Space) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unit.reports.fake_sweeps import Made, write_sweep
 
 from icalib.metrics.metric import Direction
-from icalib.sweeps.trials import Trial, brief, pareto_front, sweep_trials
+from icalib.sweeps.trials import Trial, pareto_front, sweep_trials
 
 METRICS: dict[str, Direction] = {"R@1": "maximize", "ECE": "minimize"}
 
@@ -41,9 +41,3 @@ def test_no_trial_is_better_than_one_on_the_front_and_all_others_have_a_better_o
     for number, (recall, ece) in enumerate(points):
         is_beaten = any(r >= recall and e <= ece and (r, e) != (recall, ece) for r, e in points)
         assert (number in front) != is_beaten
-
-
-def test_a_workers_traceback_is_told_by_what_was_raised() -> None:
-    error = "training failed in t: [Rank 0]\nTraceback:\n  File x\nValueError: 3 is no 4\n. The same command goes on."
-    assert brief(error) == "training failed in t: [Rank 0] … ValueError: 3 is no 4 (the report has all of it)"
-    assert brief("out of memory") == "out of memory"
