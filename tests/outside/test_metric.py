@@ -7,14 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.discovery import metrics
-from my_lab.metrics import mean_rank
 from unit.metrics.made_predictions import simulated_table
 from unit.sweeps.made_spaces import GRID, made_folder, write_space
 
 from icalib.methods.catalogue import load_method
 from icalib.metrics.catalogue import known_metrics, metric_tag
-from icalib.metrics.pairs import PoolScores
 from icalib.metrics.summary import summarise
 from icalib.pipeline.config import RunConfig
 from icalib.reports.comparison import best_labels, method_rows, shown_metrics
@@ -38,15 +35,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 def result(method: str, value: float) -> dict[str, object]:
     return {"method": method, "labelled": 0.1, "seed": 1, "test": {"R@1": 0.5, PATH: value, "ECE@platt": 0.1}}
-
-
-def test_the_conformance_suite_discovers_it() -> None:
-    assert PATH in metrics()
-
-
-def test_tied_candidates_share_their_ranks() -> None:
-    scores = PoolScores.from_lists([[3, 1, 0], [0, 2, 2], [1, 1, 1]], [[1, 0, 0], [0, 0, 1], [1, 0, 0]])
-    assert mean_rank.value(scores) == pytest.approx((1 + 1.5 + 2) / 3)
 
 
 def test_an_import_path_adds_a_row_with_an_interval() -> None:

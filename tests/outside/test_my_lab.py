@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.discovery import OUTSIDE, discovered, methods, readers, samplers, spaces
+from helpers.discovery import OUTSIDE, discovered, methods, metrics, readers, samplers, spaces
 from typer.testing import CliRunner
 
 from icalib.calibration.calibrator import AbstractCalibrator
@@ -47,11 +47,6 @@ def test_a_component_is_set_by_its_import_path_and_saved_with_it(setting: str, p
     assert Method.model_validate(saved) == method
 
 
-def test_a_method_is_made_of_them() -> None:
-    saved = load_method("my_lab.methods.idea7").model_dump(mode="json")
-    assert {setting: saved[setting]["target"] for setting in COMPONENTS} == COMPONENTS
-
-
 def test_the_conformance_suites_discover_everything() -> None:
     assert OUTSIDE == ("my_lab",)
     for base, setting in {
@@ -65,6 +60,7 @@ def test_the_conformance_suites_discover_everything() -> None:
     assert "my_lab.spaces.idea7" in spaces()
     assert "my_lab.readers:zendesk" in readers()
     assert "my_lab.samplers:nearest" in samplers()
+    assert "my_lab.metrics:mean_rank" in metrics()
 
 
 def test_the_command_line_shows_them_by_import_path() -> None:

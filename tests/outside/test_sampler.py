@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 
@@ -34,18 +33,3 @@ def test_it_mines_in_other_processes(source: Path, tmp_path: Path) -> None:
     assert prepare(source, tmp_path / "elsewhere", settings, parallel_map=elsewhere).digest == here.digest
     others = prepare(source, tmp_path / "random", PrepareSettings(negative_sampler="random", num_candidates=3))
     assert others.digest != here.digest
-
-
-def test_negatives_are_spelled_alike(tmp_path: Path) -> None:
-    stems = ("printer", "network", "battery")
-    with (tmp_path / "d.jsonl").open("w") as file:
-        for number in range(30):
-            answer = f"the {stems[number % 3]} manual, page {number}, has more"
-            turns = ", ".join(
-                f'{{"speaker": "{speaker}", "text": "{text}"}}'
-                for speaker, text in (("user", "hi"), ("user", "help"), ("agent", answer))
-            )
-            file.write(f'{{"dialog_id": "d{number}", "split": "train", "utterances": [{turns}]}}\n')
-    prepare(tmp_path / "d.jsonl", tmp_path / "pools", PrepareSettings(negative_sampler=NEAREST, num_candidates=4))
-    for pool in as_pools(next(iter_pools(tmp_path / "pools", "train"))):
-        assert len({candidate.split()[1] for candidate in pool.candidates}) == 1
