@@ -28,11 +28,13 @@ def test_ordered_batches_hold_each_index_once_in_order_of_length(lengths: list[i
     check_budget(batches, lengths, size, budget)
 
 
-@given(lengths_of_examples, sizes, budgets, st.integers(0, 5))
-def test_shuffled_batches_hold_each_index_once_under_the_budget(
-    lengths: list[int], size: int, budget: int, seed: int
+@given(lengths_of_examples, sizes, budgets, st.integers(0, 5), st.data())
+def test_shuffled_batches_with_or_without_classes_hold_each_index_once_under_the_budget(
+    lengths: list[int], size: int, budget: int, seed: int, data: st.DataObject
 ) -> None:
-    batches = shuffled_batches(lengths, size, budget, np.random.default_rng(seed))
+    some = st.lists(st.integers(0, 1), min_size=len(lengths), max_size=len(lengths))
+    classes = data.draw(st.none() | some)
+    batches = shuffled_batches(lengths, size, budget, np.random.default_rng(seed), classes=classes)
     assert sorted(int(index) for batch in batches for index in batch) == list(range(len(lengths)))
     check_budget(batches, lengths, size, budget)
 
@@ -51,16 +53,6 @@ def test_epochs_differ_and_batches_hold_like_lengths() -> None:
 def test_a_batch_is_cut_where_the_budget_or_the_size_is_reached() -> None:
     assert [batch.tolist() for batch in ordered_batches([5, 1, 3, 9, 4], 2, 10)] == [[1, 2], [4, 0], [3]]
     assert [batch.tolist() for batch in ordered_batches([4, 4, 4, 4, 4], 9, 12)] == [[0, 1, 2], [3, 4]]
-
-
-@given(lengths_of_examples, sizes, budgets, st.integers(0, 5), st.data())
-def test_batches_of_classes_hold_each_index_once_under_the_budget(
-    lengths: list[int], size: int, budget: int, seed: int, data: st.DataObject
-) -> None:
-    classes = data.draw(st.lists(st.integers(0, 1), min_size=len(lengths), max_size=len(lengths)))
-    batches = shuffled_batches(lengths, size, budget, np.random.default_rng(seed), classes=classes)
-    assert sorted(int(index) for batch in batches for index in batch) == list(range(len(lengths)))
-    check_budget(batches, lengths, size, budget)
 
 
 @pytest.mark.parametrize(("negatives", "rights"), [(1, {8}), (3, {4}), (9, {1, 2})])

@@ -5,21 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.artifacts import known
-from helpers.pool_folders import made_pool, read_pools
+from helpers.pool_folders import read_pools
 from helpers.tiny_models import BUDGET, tiny_ranker, token_store
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icalib.core.component import validated
 from icalib.core.errors import DamagedFileError, SettingError
-from icalib.core.events import ignore
 from icalib.data.encoding import Budget, Layout, PoolLayout, TokenStore, write_tokens
-from icalib.data.pools import ROW_GROUP, as_pools, iter_pools, read_pool_set
+from icalib.data.pools import as_pools, iter_pools, read_pool_set
 from icalib.encoders.backbone import Tokenizer
-from icalib.models.ranker import make_batch
-from icalib.stages.executor import LocalExecutor
-from icalib.stages.tokens import TokenizeJob
 
 CPU = torch.device("cpu")
 CLS, SEP, PAD, FIRST_INTENT = 101, 102, 0, 1000
@@ -71,15 +66,6 @@ def test_turn_separators_are_between_utterances_after_their_intents() -> None:
 def test_a_long_context_keeps_its_end_and_intents_count() -> None:
     assert layout(context=4).context_ids(CONTEXT, INTENTS).tolist() == [5, 6, 1002, 1001]
     assert layout(context=4).context_ids(CONTEXT, None).tolist() == [3, 4, 5, 6]
-
-
-def test_a_candidate_keeps_its_start(tmp_path: Path) -> None:
-    pool = made_pool(["1 2 3 4", "5"], "1 2 3 4 5", label=1)
-    budget = Budget(max_context_tokens=3, max_candidate_tokens=2)
-    write_tokens(tmp_path / "t.arrow", [[pool]], lambda texts: [[int(w) for w in t.split()] for t in texts], (), budget)
-    tokens = TokenStore(tmp_path / "t.arrow").pool(0)
-    assert [c.tolist() for c in tokens.candidates] == [[1, 2], [5]]
-    assert tokens.context[0].tolist() == [3, 4, 5]
 
 
 utterances = st.lists(
@@ -136,14 +122,6 @@ def test_a_pool_as_one_input_has_a_marker_before_each_candidate(separators: int)
     assert mark == FIRST_INTENT
 
 
-def test_a_pool_that_is_too_long_is_cut_where_it_is_longest() -> None:
-    layout = pool_layout(max_length=19)  # 8 of them for [CLS], separators and markers
-    ((written, start),) = layout.inputs(CONTEXT, None, [ids(7, 8, 9, 10, 11), ids(12), ids(13, 14, 15, 16)])
-    assert written.tolist() == [CLS, 4, 5, 6, SEP, FIRST_INTENT, 7, 8, 9, SEP, FIRST_INTENT, 12, SEP,
-                                FIRST_INTENT, 13, 14, 15, SEP]  # fmt: skip
-    assert start == 5
-
-
 @given(
     context=utterances,
     candidates=st.lists(st.lists(st.integers(1, 99), max_size=8), min_size=1, max_size=12),
@@ -195,22 +173,6 @@ def test_the_backbone_decides_the_layout(name: str, request: pytest.FixtureReque
     expected = tokenizer._tokenizer("my printer", "is dead")["input_ids"]
     context, candidate = (np.array(part, np.int32) for part in tokenizer(["my printer", "is dead"]))
     assert made.pair(made.context_ids([context], None), candidate)[0].tolist() == expected
-
-
-@pytest.mark.parametrize("name", ["tiny_bert", "tiny_roberta"])
-def test_padding_changes_no_logit(name: str, request: pytest.FixtureRequest) -> None:
-    ranker = tiny_ranker(request.getfixturevalue(name), intents=("a",))
-    made = ranker.layout
-    longest = max(made.max_length, 100)
-    pairs = [made.pair(ids(*range(10, 10 + n)), ids(*range(50, 50 + n // 2 + 1))) for n in (3, 9, 20)]
-    full = made.pair(ids(*range(10, longest - 20)), ids(*range(50, 60)))
-    with torch.inference_mode():
-        alone = torch.cat([ranker.answer_logits(make_batch([pair], made, torch.device("cpu"))) for pair in pairs])
-        padded = ranker.answer_logits(make_batch([*pairs, full], made, torch.device("cpu")))[:-1]
-        asked = ranker("intent", make_batch(pairs[:1], made, torch.device("cpu")))
-        asked_padded = ranker("intent", make_batch([pairs[0], full], made, torch.device("cpu")))[:1]
-    torch.testing.assert_close(padded, alone, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(asked_padded, asked, rtol=1e-5, atol=1e-6)
 
 
 def test_intent_tokens_are_new_ids_that_no_text_can_write(tiny_bert: Path) -> None:
@@ -271,18 +233,3 @@ def readable_pool(store: TokenStore, row: int) -> list[object]:
     pool = store.pool(row)
     texts = [ids.tolist() for ids in (*pool.context, *pool.candidates)]
     return [pool.row, pool.pool_id, pool.dialog_id, texts, pool.intents, pool.label, pool.also_right]
-
-
-def test_shards_of_a_pool_folder_hold_its_rows_in_order(
-    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Row groups have 256 pools, and so does a shard here; a split without pools has a file without rows."""
-    monkeypatch.setattr("icalib.stages.tokens._POOLS_PER_SHARD", ROW_GROUP)
-    number = read_pool_set(tiny_pools).num_pools["train"]
-    given = {"data": known(tiny_pools), "backbone": str(tiny_bert), "budget": BUDGET}
-    job = TokenizeJob(**given, num_pools={"train": number, "test": 0})
-    assert len(job.shards()) == -(-number // ROW_GROUP) + 1
-    LocalExecutor(CPU, num_threads=1).map(job, tmp_path, "tokens", ignore)
-    store = TokenStore(tmp_path / "train")
-    assert store.column("pool_id").tolist() == [pool.pool_id for pool in read_pools(tiny_pools, "train")]
-    assert len(TokenStore(tmp_path / "test")) == 0

@@ -82,12 +82,6 @@ def corpus() -> list[str]:
     return texts
 
 
-def mined(folder: Path, texts: list[str], sampler: str) -> np.ndarray:
-    write_index(folder, texts, range(len(texts)), sampler)
-    blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=9, seed=5)
-    return np.concatenate([mine_block(block) for block in blocks])
-
-
 def shares(texts: list[str], negatives: np.ndarray) -> tuple[float, float]:
     """How often the right one is the candidate most, and least, like the others."""
     pools = [made_pool([texts[row], *(texts[n] for n in others)]) for row, others in enumerate(negatives)]
@@ -97,10 +91,10 @@ def shares(texts: list[str], negatives: np.ndarray) -> tuple[float, float]:
 
 def test_the_right_response_is_not_marked_where_bm25_marks_it(tmp_path: Path) -> None:
     texts = corpus()
-    most, least = shares(texts, mined(tmp_path / "n", texts, "neighbourhood"))
+    most, least = shares(texts, mine(tmp_path / "n", texts, 9, "neighbourhood"))
     assert 0.04 < most < 0.17  # 0.1 by chance
     assert 0.04 < least < 0.17
-    marked, _ = shares(texts, mined(tmp_path / "b", texts, "bm25-response"))
+    marked, _ = shares(texts, mine(tmp_path / "b", texts, 9, "bm25-response"))
     assert marked > 0.5
 
 
@@ -111,5 +105,5 @@ def test_negatives_are_more_like_the_right_response_than_random_ones(tmp_path: P
     def shared(negatives: np.ndarray) -> float:
         return float(np.mean([len(words[row] & words[other]) for row, rows in enumerate(negatives) for other in rows]))
 
-    near, random = (shared(mined(tmp_path / name, texts, name)) for name in ("neighbourhood", "random"))
+    near, random = (shared(mine(tmp_path / name, texts, 9, name)) for name in ("neighbourhood", "random"))
     assert near > 1.3 * random
