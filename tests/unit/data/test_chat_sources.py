@@ -181,14 +181,14 @@ def test_records_are_streamed_and_a_table_is_grouped_on_disk(tmp_path: Path) -> 
     table = tmp_path / "table.csv"
     with table.open("w") as file:
         file.write("chat,sender,text\n")
-        for number in range(12_000):
+        for number in range(6000):
             file.write(f"{number % 200},{('client', 'bot')[number % 2]},{'word ' * 200}\n")
     source = open_source(table)
     tracemalloc.start()
     assert sum(1 for _ in source.dialogues(None)) == 200
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert table.stat().st_size > 12e6
+    assert table.stat().st_size > 6e6
     assert peak < 4e6
 
 

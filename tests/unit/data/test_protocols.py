@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -30,7 +30,9 @@ def accepted_turn(dialogue: int) -> int | None:
     return (1, 3, 5, None)[dialogue % 4]
 
 
-def forum(folder: Path, corpus: str, *, name: str = "", marks: bool = True, dialogues: range = range(200)) -> Path:
+def forum(
+    folder: Path, corpus: str, *, name: str = "", marks: bool = True, dialogues: Iterable[int] = range(200)
+) -> Path:
     """A forum corpus of six-turn dialogues; the first twenty have intents."""
 
     def turn_of(dialogue: int, turn: int) -> dict[str, Any]:
@@ -59,18 +61,6 @@ def made(source: Path, protocol: str, **settings: Any) -> tuple[PoolSet, dict[st
 
 def number_of(pool: Pool) -> int:
     return int(pool.dialog_id.rpartition("-")[2])
-
-
-def test_protocols_are_those_of_the_setting() -> None:
-    annotation = PrepareSettings.model_fields["protocol"].annotation
-    names = {name for part in get_args(annotation) for name in get_args(part)}
-    assert names == {*PROTOCOLS}
-    for protocol in PROTOCOLS.values():
-        rules: Mapping[str, Any] = {
-            **protocol.rules,
-            **{k: v for of in protocol.of_reader.values() for k, v in of.items()},
-        }
-        PrepareSettings.model_validate({name: rule.value for name, rule in rules.items()})
 
 
 @pytest.mark.parametrize("corpus", ["msdialog", "mantis"])
@@ -165,33 +155,14 @@ def test_the_complete_corpus_and_its_part_with_intents_are_read_together(tmp_pat
     assert "left out: 20 dialogues that another file has with intents" in notes
 
 
-def jsonl(folder: Path, *, intents: range, splits: tuple[str | None, ...] = (None,)) -> Path:
-    """icalib's own format, 240 dialogues."""
-    lines = [
-        {
-            "dialog_id": f"d-{number}",
-            "split": splits[number % len(splits)],
-            "utterances": [
-                {
-                    "speaker": ("user", "agent")[turn % 2],
-                    "text": utterance(number, turn),
-                    "intents": ["OQ"] if number in intents else [],
-                    **({"is_answer": True} if turn == accepted_turn(number) else {}),
-                }
-                for turn in range(6)
-            ],
-        }
-        for number in range(240)
-    ]
-    path = folder / "dialogues.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
 def test_dialogues_with_intents_leave_the_sources_test_split(tmp_path: Path) -> None:
-    pool_set, pools = made(jsonl(tmp_path, intents=range(40), splits=("validation", "test", "test")), "icast")
-    assert {number_of(pool) for pool in pools["train"]} == {number for number in range(40) if accepted_turn(number)}
-    assert pool_set.num_pools["validation"] + pool_set.num_pools["test"] == 150
+    source = tmp_path / "mantis"
+    source.mkdir()
+    forum(source, "mantis", name="merged_dev.json", dialogues=range(20, 80))
+    forum(source, "mantis", name="merged_test.json", dialogues=[*range(20), *range(80, 200)])
+    pool_set, pools = made(source, "icast")
+    assert {number_of(pool) for pool in pools["train"]} == {number for number in range(20) if accepted_turn(number)}
+    assert pool_set.num_pools["validation"] + pool_set.num_pools["test"] == 135
     assert (pool_set.intents_in, pool_set.split_origin) == (("train",), "source")
 
 

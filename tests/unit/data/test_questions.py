@@ -36,14 +36,6 @@ def test_the_readmes_question_is_one(tmp_path: Path) -> None:
     assert found.id == "q1"
 
 
-def test_a_pool_has_the_last_turns_and_no_label(tmp_path: Path) -> None:
-    turns = [{"speaker": "user" if n % 2 else "agent", "text": f"turn {n}"} for n in range(6)]
-    (one,) = read_questions(write(tmp_path / "q.jsonl", question(context=turns)))
-    pool = one.pool("7", context_turns=2)
-    assert [turn.text for turn in pool.context] == ["turn 4", "turn 5"]
-    assert (pool.pool_id, pool.label) == ("7", -1)
-
-
 @pytest.mark.parametrize(
     ("bad", "field", "words"),
     [

@@ -109,8 +109,3 @@ def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
         pools(write_lines(tmp_path / "list.jsonl", CANDIDATES | {"label": 3}))
     with pytest.raises(DataError, match='"often" as label'):
         pools(write_lines(tmp_path / "test.jsonl", PAIRS[0], {"query": "a", "passage": "p", "label": "often"}))
-
-
-def test_labelled_rows_that_are_all_right_get_wrong_answers_mined(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "faq.jsonl", *({"query": f"q{n}", "passage": f"p{n}", "label": 1} for n in range(3)))
-    assert [found.answers for found in open_source(path).answers(None)] == [("p0",), ("p1",), ("p2",)]

@@ -11,12 +11,9 @@ from helpers.pool_folders import made_pool, read_pools
 from helpers.raw_corpora import write_ranking
 from pydantic import ValidationError
 
-from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Pool
-from icalib.scoring.untrained import untrained_table
-from icalib.training.examples import gold_labels, sampled_positions
 
 
 def ranking_file(path: Path, num_right: int = 3, num_wrong: int = 4) -> Path:
@@ -81,21 +78,3 @@ def test_labels_that_contradict_each_other_are_refused(label: int, also_right: t
 
 def pool_of(label: int, also_right: tuple[int, ...] = (), name: str = "p") -> Pool:
     return made_pool(["1", "2", "3"], "10", name=name, label=label, also_right=also_right)
-
-
-def test_tokens_training_and_scores_know_every_right_candidate(tmp_path: Path) -> None:
-    pools = [pool_of(2, (0,), "a"), pool_of(1, (), "b"), pool_of(-2, (), "c"), pool_of(-1, (), "d")]
-    path = tmp_path / "tokens.arrow"
-    write_tokens(path, [pools[:1], pools[1:]], lambda texts: [[int(text)] for text in texts], (), Budget())
-    store = TokenStore(path)
-    expected = [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
-    found = gold_labels(store, range(3), with_intents=False)
-    assert [labels.labels.tolist() for labels in found] == expected
-    assert [labels.labels.tolist() for labels in gold_labels(store, [2, 0], with_intents=True)] == [
-        [0, 0, 0],
-        [1, 0, 1],
-    ]
-    assert gold_labels(store, [], with_intents=True) == []
-    assert sampled_positions(found[0], 1, np.random.default_rng(0)).tolist() == [0, 1, 2]
-    table = untrained_table(pools, np.zeros(12), range(4))
-    assert table["label"].to_pylist() == [1, 0, 1, 0, 1, 0, 0, 0, 0, -1, -1, -1]

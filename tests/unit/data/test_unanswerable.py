@@ -1,4 +1,4 @@
-"""`prepare --unanswerable`, and sources whose own pools have no right candidate."""
+"""`prepare --unanswerable`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,6 @@ def dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def prepared(source: Path, out: Path, **settings: Any) -> dict[str, Pool]:
     prepare(source, out, PrepareSettings(num_candidates=4, **settings))
     return {pool.pool_id: pool for pool in read_pools(out)}
-
-
-def ranking_file(path: Path) -> Path:
-    """Each tenth query has no right answer."""
-    return write_ranking(path, lambda query: int(query % 10 > 0))
 
 
 @pytest.mark.parametrize("sampler", ["neighbourhood", "random"])
@@ -68,15 +63,5 @@ def test_the_draw_is_seeded_and_a_smaller_fraction_is_contained_in_a_larger_one(
 
 def test_ready_pools_keep_their_candidates(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="--unanswerable is for wrong candidates that are mined"):
-        prepared(ranking_file(tmp_path / "queries.jsonl"), tmp_path / "pools", unanswerable=0.3)
+        prepared(write_ranking(tmp_path / "queries.jsonl", lambda query: 1), tmp_path / "pools", unanswerable=0.3)
     assert not (tmp_path / "pools").exists()
-
-
-def test_a_source_s_own_pools_without_a_right_candidate_are_kept(tmp_path: Path) -> None:
-    notes: list[str] = []
-    source, settings = ranking_file(tmp_path / "queries.jsonl"), PrepareSettings(num_candidates=4)
-    prepare(source, tmp_path / "pools", settings, note=notes.append)
-    pool_set = read_pool_set(tmp_path / "pools")
-    assert sum(pool_set.num_unanswerable.values()) == 6
-    assert sum(pool_set.num_pools.values()) == 60
-    assert any(note.startswith("pools without a right candidate: ") for note in notes)
