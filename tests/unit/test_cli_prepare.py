@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from icalib.data.pools import read_pool_set
-from icalib.data.protocols import PROTOCOLS, unmet
 from icalib.data.sources.readers import READERS
 
 ROOT = Path(__file__).parents[2]
@@ -79,25 +77,3 @@ def test_wrong_options_are_named_with_the_cure(prepare: Any, export: Path, argum
 def test_the_page_of_formats_has_each_of_them() -> None:
     headings = " ".join(re.findall(r"^### (.*)$", PAGE, flags=re.MULTILINE))
     assert set(re.findall(r"`([\w-]+)`", headings)) == set(READERS.builtin)
-
-
-def marked(folder: Path) -> Path:
-    """Conversations of which every second has an accepted answer."""
-    path = folder / "export.csv"
-    rows = [
-        f"{nr},{who},{what} {nr} {nr * 7},{nr % 2 if who == 'agent' else ''}"
-        for nr in range(240)
-        for who, what in (("user", "it hums"), ("agent", "restart"), ("user", "again"), ("agent", "replace"))
-    ]
-    path.write_text("\n".join(["chat,sender,text,is_answer", *rows]))
-    return path
-
-
-def test_a_protocol_makes_pools_as_the_paper_did_and_says_what_it_lacks(prepare: Any, tmp_path: Path) -> None:
-    code, err = prepare(marked(tmp_path), "--out", tmp_path / "pools", "--protocol", "icast", "--executor", "local")
-    assert code == 0
-    pool_set = read_pool_set(tmp_path / "pools")
-    assert (pool_set.protocol, pool_set.answers, pool_set.negative_sampler) == ("icast", "accepted", "bm25-response")
-    assert sum(pool_set.num_pools.values()) == 240
-    assert "left out: 120 dialogues without an accepted answer" in err
-    assert all(sentence in err for sentence in unmet(pool_set, PROTOCOLS["icast"]))

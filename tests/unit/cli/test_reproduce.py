@@ -50,18 +50,3 @@ def test_rows_that_fail_are_shown_and_the_others_are_run_and_known_to_be_finishe
     _, said = reproduce("--labelled", 0.3, "--seeds", 2, "--rows", "bm25", "--dry")
     assert f"finished  {finished[0]}" in said
     assert finished[0].replace("-s1", "-s2") in said
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--set", "regime.training.epohcs=2"], "Did you mean `regime.training.epochs`"),
-        (["--preset", "lihgt"], "none of these methods has a preset `lihgt`"),
-        (["--labelled", "0"], "`labelled` is 0.0"),
-    ],
-)
-def test_options_that_fit_no_row_are_refused(reproduce: Call, tmp_path: Path, options: list[str], said: str) -> None:
-    code, text = reproduce(*options)
-    assert code == 2
-    assert said in text
-    assert not (tmp_path / "runs").exists()

@@ -43,8 +43,6 @@ def test_changes_replace_and_add(tmp_path: Path) -> None:
         ({"resources": {"num_cpus": -1}}, "resources.num_cpus"),
         ({"resources": {"memory": "lots"}}, "resources.memory"),
         ({"name": "../evil"}, "name"),
-        ({"name": "a; rm -rf"}, "name"),
-        ({"name": "x" * 41}, "name"),
         ({"environment": {"A=B": "1"}}, "environment"),
         ({"pass_environment": ["A B"]}, "pass_environment.0"),
         ({"arguments": [["a"]]}, "arguments.0"),

@@ -12,21 +12,6 @@ import pytest
 from icalib.serving.served_run import Batcher
 
 
-def test_pools_that_arrive_together_are_scored_together_and_return_to_their_callers() -> None:
-    sizes: list[int] = []
-
-    def double(pools: Sequence[Any]) -> list[Any]:
-        sizes.append(len(pools))
-        return [2 * pool for pool in pools]
-
-    async def main() -> list[Any]:
-        batcher: Any = Batcher(double, 8)
-        return await asyncio.gather(*map(batcher, range(20)))
-
-    assert asyncio.run(main()) == [2 * pool for pool in range(20)]
-    assert sizes == [8, 8, 4]
-
-
 def test_an_error_reaches_its_callers_and_the_next_batch_is_scored() -> None:
     async def main() -> None:
         batcher: Any = Batcher(lambda pools: [1 / pool for pool in pools], 1)

@@ -1,0 +1,22 @@
+"""`icalib report` on a folder of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_report_says_where_the_latest_comparison_of_an_experiment_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, icalib: Any
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    latest = tmp_path / "compare-desk.html"
+    latest.write_text("")
+    code, _, err = icalib("report", tmp_path)
+    assert (code, opened) == (0, [])
+    assert err.splitlines() == [f"report: {latest}", f"curves: tensorboard --logdir {tmp_path}"]
+    assert icalib("report", tmp_path, "--open")[0] == 0
+    assert opened == [latest.as_uri()]
