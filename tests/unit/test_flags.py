@@ -52,15 +52,14 @@ def texts() -> list[tuple[str, str]]:
     """Where each text of the code is, and the text; an f-string's parts are joined."""
     found: list[tuple[str, str]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-        for node in ast.walk(tree):
-            where = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in nodes:
             if isinstance(node, ast.JoinedStr):
                 parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
-                found.append((where, "".join(map(str, parts))))
+                found.append((f"{path}:{node.lineno}", "".join(map(str, parts))))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
-                found.append((where, node.value))
+                found.append((f"{path}:{node.lineno}", node.value))
     return found
 
 
