@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from icalib.core.errors import DataError, SettingError
-from icalib.data.sources.files import json_members
 from icalib.data.sources.readers import open_source
 
 
@@ -20,42 +19,26 @@ def record(dialog_id: str = "d1", **changes: Any) -> dict[str, Any]:
     return {"dialog_id": dialog_id, "split": "train", "utterances": [turn("user", "hi", "GG")]} | changes
 
 
-def write_jsonl(path: Path, *records: Any) -> Path:
-    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
-    return path
-
-
 @pytest.mark.parametrize(
     ("bad", "field", "words"),
     [
         ('{"dialog_id": "x"', "", "broken JSON at character"),
         ("[1, 2]", "", "JSON object was expected"),
         (record(utterances=[turn("robot", "hi")]), "utterances.0.speaker", "'user' or 'agent'"),
-        (record(utterances=["hi"]), "utterances.0", "found"),
         (record(utterances=[turn("user", "hi"), turn("agent", "  ")]), "utterances.1.text", "at least 1 character"),
         (record("good"), "dialog_id", 'dialog_id "good" was used before, on line 1'),
         (record(utterances=[turn("user", "\ud800")]), "utterances.0.text", "valid unicode"),
-        (record("x \ud800"), "dialog_id", "valid unicode"),
     ],
 )
 def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, bad: Any, field: str, words: str) -> None:
-    path = write_jsonl(tmp_path / "d.jsonl", record("good"), bad, record("after"))
+    path = tmp_path / "d.jsonl"
+    lines = [json.dumps(record("good")), bad if isinstance(bad, str) else json.dumps(bad), json.dumps(record("after"))]
+    path.write_text("\n".join(lines) + "\n")
     with pytest.raises(DataError) as caught:
         list(open_source(path).dialogues(None))
     assert (caught.value.path, caught.value.line, caught.value.field) == (str(path), 2, field)
     assert words in str(caught.value)
     assert "--skip-bad" in str(caught.value)
-
-
-def test_rejected_records_are_reported_and_reading_continues(tmp_path: Path) -> None:
-    path = tmp_path / "d.jsonl"
-    good = json.dumps(record("a")).encode()
-    path.write_bytes(b'{"broken\n' + good + b'\n{"dialog_id": "\xff"}\n' + good.replace(b'"a"', b'"b"') + b"\n")
-    reported: list[tuple[int, str]] = []
-    dialogues = open_source(path).dialogues(lambda error, raw: reported.append((error.line, error.found)))
-    assert [d.dialog_id for d in dialogues] == ["a", "b"]
-    assert [line for line, _ in reported] == [1, 3]
-    assert "byte 0xff at character 16 is not UTF-8" in reported[1][1]
 
 
 def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
@@ -69,27 +52,6 @@ def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
         open_source(tmp_path / "notes.txt")
     with pytest.raises(SettingError, match="mantis-tsv"):
         open_source(tmp_path / "notes.txt", format="xml")
-
-
-def test_members_are_found_with_their_lines(tmp_path: Path) -> None:
-    path = tmp_path / "o.json"
-    path.write_text('{\n"a": "ü€😀",\n\n"b": [1,\n 23],\n"c": 456\n}', encoding="utf-8")
-    assert [(raw.line, raw.value) for raw in json_members(path)] == [
-        (2, ("a", "ü€😀")),
-        (4, ("b", [1, 23])),
-        (6, ("c", 456)),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "line"), [('{"a": 1,\n"b": }', 2), ('{"a": 1\n"b": 2}', 2), ("[1]", 1), ('{"a": 1', 1)]
-)
-def test_broken_json_object_names_the_line(tmp_path: Path, text: str, line: int) -> None:
-    path = tmp_path / "o.json"
-    path.write_text(text)
-    with pytest.raises(DataError, match="broken JSON") as caught:
-        list(json_members(path))
-    assert caught.value.line == line
 
 
 def forum(path: Path, intent_field: str, intents: Any, **members: Any) -> Path:
@@ -142,24 +104,6 @@ def test_mantis_tsv_groups_lines_of_a_context(tmp_path: Path) -> None:
     assert [p.candidates for p in pools] == [("right", "wrong"), ("yes", "no", "maybe"), ("yes too", "no")]
     assert [u.speaker for u in pools[0].context] == ["user", "agent", "user"]
     assert {p.split for p in pools} == {"validation"}
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "words"),
-    [
-        ("1\tu\ta\n0\tu\tb\n0\tv\ta\n0\tv\tb\n", 3, "0 right candidates"),
-        ("1\tu\ta\nx\tu\tb\n", 2, 'label "x"'),
-        ("1\tu\ta\n0\tv\tb\n", 1, "one candidate only"),
-    ],
-)
-def test_mantis_tsv_errors(tmp_path: Path, text: str, line: int, words: str) -> None:
-    path = tmp_path / "test.tsv"
-    path.write_text(text)
-    with pytest.raises(DataError, match=words) as caught:
-        list(open_source(path).pools(None))
-    assert caught.value.line == line
-    with pytest.raises(SettingError, match="the file name has no split"):
-        open_source(path.rename(tmp_path / "pools.tsv"))
 
 
 def write_csv(path: Path, *rows: list[str]) -> None:
