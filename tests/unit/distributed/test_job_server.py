@@ -154,11 +154,6 @@ def test_invalid_ids_are_refused(memory: MemoryServer, job_id: str) -> None:
         JobServer(ADDRESS).stop(job_id)
 
 
-def test_an_unknown_job_is_named(memory: MemoryServer) -> None:
-    with pytest.raises(SettingError, match="has no job run-1"):
-        JobServer(ADDRESS).job("run-1")
-
-
 def test_a_server_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
     with pytest.raises(ClusterError, match=r"no job server answers at http://127\.0\.0\.1:9.*ssh -L"):

@@ -47,16 +47,6 @@ def test_a_ray_that_does_not_start_here_is_reported(monkeypatch: pytest.MonkeyPa
         session.start()
 
 
-def test_a_node_that_died_is_reported_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = {"NodeManagerHostname": "host", "NodeManagerAddress": "127.0.0.1", "Resources": {}, "Alive": True}
-    nodes = [{"NodeID": "mine", **facts}, {"NodeID": "other", **facts}]
-    monkeypatch.setattr("ray.nodes", lambda: nodes)
-    session.check_alive("mine")
-    nodes[0]["Alive"] = False
-    with pytest.raises(ClusterError, match=r"`raylet` on this machine has died.*same command again to resume"):
-        session.check_alive("mine")
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where Ray keeps the token, in a home folder without one."""

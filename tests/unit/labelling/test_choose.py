@@ -3,12 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from icalib.core.errors import SettingError
-from icalib.data.pools import read_column, read_pool_set
-from icalib.labelling.choose import Unlabelled, choose, k_center, labelled_rows, of_different_dialogs, uncertainty
+from icalib.data.pools import read_pool_set
+from icalib.labelling.choose import Unlabelled, k_center, labelled_rows
 
 
 def line(*positions: float) -> np.ndarray:
@@ -37,36 +36,6 @@ def test_k_center_takes_one_of_a_dialogue_while_there_are_others() -> None:
     found = k_center(line(0, 8, 9, 10), 3, line(0), np.array([0, 1, 1, 1]), taken=np.array([0]))
     assert found.tolist() == [3, 1, 2]
     assert k_center(line(0, 8, 9, 10), 2, line(0), np.array([0, 1, 1, 1])).tolist() == [3, 0]
-
-
-def test_a_batch_has_different_dialogues_first() -> None:
-    order, dialogs = np.array([4, 3, 2, 1, 0]), np.array([7, 7, 8, 9, 9])
-    assert of_different_dialogs(order, dialogs, 4).tolist() == [4, 2, 1, 3]
-
-
-def predictions(information: list[float]) -> pa.Table:
-    columns = {"pool_id": ["b", "b", "b", "a", "a"], "candidate": [0, 1, 2, 0, 1], "prob": [0.5, 0.4, 0.1, 0.2, 0.9]}
-    return pa.table({**columns, "logit": [0.0, -0.5, -2.0, -1.0, 2.0], "mutual_information": information})
-
-
-def test_uncertainty_is_the_best_candidates_mutual_information_or_the_margin() -> None:
-    values, measure = uncertainty(predictions([0.3, 0.9, 0.9, 0.9, 0.1]), ["a", "b"])
-    assert values.tolist() == [0.1, 0.3]
-    assert "mutual information" in measure
-    values, measure = uncertainty(predictions([0.0] * 5), ["b", "a"])
-    assert values == pytest.approx([-0.1, -0.7])
-    assert "margin" in measure
-
-
-def test_random_batches_depend_on_the_seed_alone(tiny_pools: Path) -> None:
-    unlabelled = Unlabelled.of(tiny_pools, None)
-    pool_set = read_pool_set(tiny_pools)
-    labelled = labelled_rows(pool_set, read_column(tiny_pools, "train", "label_order"))
-    assert len(labelled) + len(unlabelled.rows) == pool_set.num_pools["train"]
-    assert len(labelled) == np.ceil(0.25 * pool_set.num_pools["train"])
-    first, again, other = (choose(unlabelled, "random", 5, seed, None, None).indices for seed in (1, 1, 2))
-    assert first.tolist() == again.tolist() != other.tolist()
-    assert len({pool.dialog_id for pool in unlabelled.pools(first)}) == 5
 
 
 @pytest.mark.parametrize(("order", "expected"), [([1, 0, -1], [1, 0]), ([1, 0, 2], [])])
