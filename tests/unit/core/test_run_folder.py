@@ -101,26 +101,13 @@ def read_everything(path: Path) -> None:
     [(member, estimator) for member, estimator in run.members], [shift["data"] for shift in run.shifts()]
 
 
-FILES = sorted(
-    [
-        *("config.yaml", "provenance.json", "stages.json", "members.json", "fitted.json", "files.json"),
-        *("training.parquet", "metrics.parquet", "predictions/validation.parquet", "predictions/test.parquet"),
-        *("predictions/test_intents.parquet", "rounds/1/summary.json", "checkpoints/final/model.safetensors"),
-        *("result.json", "shift/counter/result.json", "shift/counter/files.json", "shift/counter/predictions.parquet"),
-    ]
-)
-
-
-def test_all_files_of_a_finished_run_are_tried_below(tmp_path: Path) -> None:
-    run = complete_run(tmp_path)
-    read_everything(tmp_path)
-    assert sorted(path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()) == FILES
-
-
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_run_is_refused_with_file_and_fix(tmp_path: Path, damage: Damage) -> None:
     run = complete_run(tmp_path / "run")
-    for name in FILES:
+    read_everything(run.path)
+    names = [path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if path.is_file()]
+    assert len(names) == 17
+    for name in names:
         shutil.copytree(run.path, tmp_path / "copy")
         damage(tmp_path / "copy" / name)
         unnoticed = damage is DAMAGES["delete"] and name.endswith(("files.json", "shift/counter/result.json"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
 from icalib.core.files import temporary_beside
-from icalib.core.storage import is_mirrored, local_path, location, pull, push, remove
+from icalib.core.storage import is_mirrored, local_path, location, pull, push
 
 NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: name not in (".", "..")
@@ -98,17 +98,6 @@ def test_what_a_killed_upload_left_there_is_not_read(machines: Machines) -> None
     elsewhere = machines.on("b", "run")
     pull(elsewhere)
     assert content(elsewhere) == {"table": "1"}
-
-
-def test_removed_is_removed_here_and_there(machines: Machines) -> None:
-    here = write(machines.on("a", "run"), deep__table="1", result_json="{}")
-    push(here)
-    remove(here / "result.json")
-    assert content(machines.there("run")) == content(here) == {"deep/table": "1"}
-    remove(here)
-    assert not here.exists()
-    assert content(machines.there("run")) == {}
-    remove(here)
 
 
 def test_a_folder_is_whole_there_only_when_all_of_it_is(machines: Machines) -> None:
