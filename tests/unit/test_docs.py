@@ -164,13 +164,6 @@ def test_commands_within_sentences_name_verbs_and_flags(page: Path) -> None:
         check_verb_and_flags([word for word in words if word not in ("…", "...")])
 
 
-@pytest.mark.parametrize("command", ["run", "compare --sedes 3", "nosuch"])
-def test_a_wrong_command_is_found(command: str) -> None:
-    (words,) = words_of(f"icalib {command}")
-    with pytest.raises((AssertionError, UsageError)):
-        parse(words)
-
-
 def test_the_dialogues_of_the_readme_can_be_prepared(tmp_path: Path) -> None:
     (example,) = (code for _, language, code in FENCED.findall(README.read_text()) if language == "jsonl")
     (tmp_path / "dialogues.jsonl").write_text(example)

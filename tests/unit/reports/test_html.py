@@ -37,11 +37,6 @@ def test_text_from_data_is_escaped(tmp_path: Path) -> None:
     assert HOSTILE in "".join(read_page(out).text)
 
 
-def test_one_untrained_method_on_its_own(runs: list[RunFolder], tmp_path: Path) -> None:
-    page = read_page(write_report(runs[:1], tmp_path / "report.html", "bm25"))
-    assert "bm25 is right" in visible(page)
-
-
 def test_a_run_that_has_moved_and_whose_pools_are_gone_has_the_rest(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
     run = write_run(tmp_path / "runs", data, "tsst", 1)

@@ -10,7 +10,7 @@ from rich.console import Console
 from icalib.core.display import Display, showing
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
-from icalib.reports.comparison import best_labels, method_rows, shown_metrics
+from icalib.reports.comparison import best_labels, method_rows
 from icalib.reports.progress import TerminalProgress
 from icalib.reports.terminal import print_comparison
 
@@ -49,12 +49,6 @@ def test_what_ranks_by_chance_is_never_the_best() -> None:
     rows = method_rows([_result("bm25", 1, **chance), _result("bert", 1, **fair)])
     assert [row.ranks for row in rows] == [False, True]
     assert best_labels(rows, "ECE") == {"bert"}
-
-
-def test_a_recall_that_is_1_for_every_ranker_is_no_column() -> None:
-    results = [_result("a", 1, **{"R@1": 0.4, "R@5": 1.0}), _result("b", 1, **{"R@1": 0.6, "R@5": 1.0})]
-    assert "R@5" not in shown_metrics(results)
-    assert "R@5" in shown_metrics([*results, _result("c", 1, **{"R@1": 0.6, "R@5": 0.9})])
 
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
 from icalib.metrics.significance import Interval
-from icalib.reports.comparison import method_rows
 from icalib.reports.paired_tests import MethodTest
-from icalib.reports.verdict import MethodFacts, verdict, verdict_of
+from icalib.reports.verdict import MethodFacts, verdict
 
 
 def facts(label: str, mean: float, *, trained: bool = True, ranks: bool = True, **more: Any) -> MethodFacts:
@@ -91,11 +89,3 @@ def test_the_best_has_the_largest_mean_and_beats_whom_the_tests_say(means: list[
     for one in others:
         significant = p_of[frozenset((best.label, one.label))] < 0.05
         assert (one.label in beaten, one.label in perhaps) == (significant, not significant)
-
-
-def test_runs_are_judged_from_their_folders(runs: list[RunFolder]) -> None:
-    best, learning, probabilities = verdict_of(runs).sentences
-    means = {row.label: row.mean("MAP") for row in method_rows([run.result for run in runs])}
-    assert f"MAP {means['icast']:.3f}" in best
-    assert "(icast against bm25: MAP +" in learning
-    assert "icast" in probabilities
