@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distributed.drivers import wait_for
+from distributed.drivers import free_port, wait_for
 from pyarrow.fs import FileSystem
 
 
@@ -22,7 +22,7 @@ class Bucket:
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         program = shutil.which("moto_server", path=places)
         assert program is not None, "moto is not installed: it is one of the `dev` extra's packages"
-        port = _free_port()
+        port = free_port()
         with log.open("wb") as file:
             self._server = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=file, stderr=file)
         wait_for(lambda: _answers(port), lambda: self._server.poll() is None, seconds=60)
@@ -41,12 +41,6 @@ class Bucket:
     def close(self) -> None:
         self._server.kill()
         self._server.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
+from distributed.drivers import free_port
 from helpers.asgi import ask
 from helpers.runs import run_context, small_settings
 from pydantic import ValidationError
@@ -28,11 +28,6 @@ TEXTS = ["block the card", "hello"]
 @pytest.fixture(scope="module")
 def trained(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(small_settings("bert", tiny_pools, tiny_bert), run_context(tmp_path_factory.mktemp("runs"))).path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.mark.filterwarnings("ignore")
