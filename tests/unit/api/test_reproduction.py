@@ -22,7 +22,7 @@ CORPORA = [(name, corpus) for name in table_names() for corpus in load_table(nam
 
 @pytest.fixture(scope="module")
 def pools(tmp_path_factory: pytest.TempPathFactory) -> ProtocolPools:
-    return ProtocolPools(tmp_path_factory.mktemp("corpora"), 900)
+    return ProtocolPools(tmp_path_factory.mktemp("corpora"), 700)
 
 
 @pytest.fixture(scope="module")

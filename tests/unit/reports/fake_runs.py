@@ -12,14 +12,7 @@ import pyarrow.parquet as pq
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.files import write_json
 from icalib.core.run_folder import RunFolder
-from icalib.core.run_tables import (
-    INTENT_SCHEMA,
-    METRIC_SCHEMA,
-    PREDICTION_SCHEMA,
-    PSEUDO_LABEL_SCHEMA,
-    TRAINING_SCHEMA,
-    RoundSummary,
-)
+from icalib.core.run_tables import METRIC_SCHEMA, PREDICTION_SCHEMA, PSEUDO_LABEL_SCHEMA, TRAINING_SCHEMA, RoundSummary
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE
 from icalib.metrics.summary import summarise
 from icalib.regimes.round_tally import GAIN_EDGES
@@ -178,8 +171,6 @@ def _write_outcome(run: RunFolder, rng: np.random.Generator, data: Path, method:
     pools = pq.read_table(data / "test.parquet")
     predictions = _predictions(rng, pools, method)
     run.write_table("predictions/test.parquet", predictions)
-    if method == "icast":
-        run.write_table("predictions/test_intents.parquet", _intents(rng, pools))
     metrics = summarise(predictions, threshold=0.3, seed=seed, num_bootstrap=50)
     splits = [metrics.add_column(0, "split", pa.array([split] * metrics.num_rows)) for split in ("validation", "test")]
     prior = None if method == "bm25" else 0.5
@@ -216,13 +207,3 @@ def _predictions(rng: np.random.Generator, pools: pa.Table, method: str) -> pa.T
             view, prob = "intent" if gain > 0.02 else "plain", float(1 / (1 + np.exp(-1.3 * logit)))
             rows.append({**row, **same, "view": view, "prob": prob, "mutual_information": float(rng.gamma(2, 0.02))})
     return pa.Table.from_pylist(rows, schema=PREDICTION_SCHEMA)
-
-
-def _intents(rng: np.random.Generator, pools: pa.Table) -> pa.Table:
-    names = ("OQ", "IR", "FD", "GG", "NF")
-    rows = [
-        {"pool_id": pool_id, "utterance": turn, "intents": [str(rng.choice(names))] if turn != 1 else []}
-        for pool_id in pools["pool_id"].to_pylist()
-        for turn in range(3)
-    ]
-    return pa.Table.from_pylist(rows, schema=INTENT_SCHEMA)

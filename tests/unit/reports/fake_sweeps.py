@@ -1,4 +1,4 @@
-"""Plausible sweep folders without training: the published protocol, a sampler with failures, two objectives."""
+"""Plausible sweep folders without training."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from icalib.sweeps.study import open_journal
 from icalib.sweeps.sweep import mean_of
 
 HOSTILE = "<script>alert('oom')</script> OutOfMemoryError: a worker used 7.9 GiB of 8 GiB. Use smaller batches."
-RULE = "regime.rule"
-_PROTOCOL = {f"{RULE}.gain_threshold": (0.0, 0.02, 0.04), f"{RULE}.positive_threshold": (0.9, 0.7, 0.8)}
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ def write_sweep(root: Path, trials: Sequence[Made], metrics: Mapping[str, Direct
     """A sweep folder with a study and run folders."""
     metrics = metrics or {"R@1": "maximize"}
     folder = SweepFolder(root / "sweep-made-desk-0.05")
-    settings = _settings(metrics, max((len(made.metrics) for made in trials), default=1))
-    folder.write_settings(settings)
+    seeds = max((len(made.metrics) for made in trials), default=1)
+    folder.write_settings(sweep_settings(metrics=dict(metrics), seeds=seeds))
     study = optuna.create_study(
         study_name=folder.path.name, storage=open_journal(folder.journal_path), directions=list(metrics.values())
     )
@@ -54,45 +52,6 @@ def write_sweep(root: Path, trials: Sequence[Made], metrics: Mapping[str, Direct
             _write_run(folder.run_folder(number, seed), seed, found, shared=number > 0)
             if made.margins is not None:
                 write_predictions(folder.run_folder(number, seed), made.margins)
-    return folder
-
-
-def write_published(root: Path) -> SweepFolder:
-    """One threshold at a time, two seeds; trials share their teachers; there is a winner."""
-    rng = np.random.default_rng(3)
-    trials = [
-        Made({name: value}, [_metrics(0.55 - 0.1 * place + 0.01 * rng.normal()) for _ in range(2)])
-        for name, values in _PROTOCOL.items()
-        for place, value in enumerate(values)
-    ]
-    folder = write_sweep(root, trials, {"F1": "maximize"})
-    finish(folder, 0, trials[0])
-    return folder
-
-
-def write_sampled(root: Path, num_trials: int = 14) -> SweepFolder:
-    """A sampler over four settings of a head, one seed; trials 4 and 9 fail and are pruned, and one still runs."""
-    rng = np.random.default_rng(3)
-    trials: list[Made] = []
-    for number in range(num_trials):
-        settings = {
-            "head.kernel": str(rng.choice(["rbf", "matern", "linear"])),
-            "head.length_scale": float(rng.uniform(0.5, 4)),
-            "head.num_chains": int(rng.integers(1, 9)),
-            "training.learning_rate": float(10 ** rng.uniform(-5.5, -3)),
-        }
-        recall = 0.62 - 0.05 * (np.log10(settings["training.learning_rate"]) + 4.3) ** 2
-        recall += 0.04 * (settings["head.kernel"] == "rbf") + 0.01 * rng.normal()
-        if number == 4:
-            trials.append(Made(settings, [], TrialState.RUNNING, HOSTILE))
-        elif number == 9:
-            trials.append(Made(settings, [], TrialState.PRUNED))
-        else:
-            trials.append(Made(settings, [_metrics(float(recall))]))
-    folder = write_sweep(root, [*trials, Made(trials[0].settings, [], TrialState.RUNNING)])
-    values = [made.metrics[0]["R@1"] if made.metrics else 0.0 for made in trials]
-    winner = int(np.argmax(values))
-    finish(folder, winner, trials[winner])
     return folder
 
 
@@ -143,25 +102,11 @@ def _write_run(run: RunFolder, seed: int, metrics: Mapping[str, float], *, share
     run.write_json("result.json", {**facts, "validation": dict(metrics)})
 
 
-def _metrics(value: float) -> dict[str, float]:
-    return {"F1": value, "R@1": value + 0.1, "ECE": 0.06}
-
-
-def _settings(metrics: Mapping[str, Direction], seeds: int) -> SweepSettings:
-    return SweepSettings(
-        space="made",
-        space_digest="5f0c2a9d11e7b3c4",
-        method="icast",
-        data=Path("pools/desk"),
-        data_digest="9a3f",
-        labelled=0.05,
-        seeds=seeds,
-        limit={"train": 400},
-        settings={"regime.num_rounds": 2},
-        backbone="minilm",
-        experiment="desk",
-        sampler="tpe",
-        metrics=dict(metrics),
-        pruner="none",
-        command=f"icalib sweep made --data pools/desk --labelled 0.05 --seeds {seeds}",
-    )
+def sweep_settings(**changes: Any) -> SweepSettings:
+    """Settings of a sweep of `made`, with changes."""
+    made: dict[str, Any] = {
+        "space": "made", "space_digest": "5f0c2a9d11e7b3c4", "method": "icast", "data": Path("pools/desk"),
+        "data_digest": "9a3f", "labelled": 0.05, "limit": {"train": 400}, "settings": {"regime.num_rounds": 2},
+        "backbone": "minilm", "experiment": "desk", "sampler": "tpe", "pruner": "none", "command": "icalib sweep made",
+    }  # fmt: skip
+    return SweepSettings.model_validate(made | changes)

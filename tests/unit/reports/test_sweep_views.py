@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from rich.console import Console
-from unit.reports.fake_sweeps import HOSTILE, RULE, Made, write_published, write_sampled, write_sweep
+from unit.reports.fake_sweeps import HOSTILE, Made, finish, write_sweep
 from unit.reports.pages import read_page, visible
 
 from icalib.core.errors import DamagedFileError
-from icalib.reports.sweep_figures import study_of
 from icalib.reports.sweep_views import SweepSummary, print_dry, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
-from icalib.sweeps.trials import ranked, sweep_trials
+from icalib.sweeps.trials import sweep_trials
 
-GAIN = f"{RULE}.gain_threshold"
+GAIN = "regime.rule.gain_threshold"
 
 
 def _figures(folder: SweepFolder) -> list[dict[str, Any]]:
@@ -42,16 +40,23 @@ def _rows(folder: SweepFolder) -> list[dict[str, str]]:
 
 
 def test_a_sampled_sweep(tmp_path: Path) -> None:
-    folder = write_sampled(tmp_path)
+    made = [Made({"head.kernel": n % 2, "learning_rate": 10.0**-n}, [{"R@1": n / 20}]) for n in range(12)]
+    made += [Made(made[0].settings, [], TrialState.RUNNING, HOSTILE), Made(made[1].settings, [], TrialState.PRUNED)]
+    folder = write_sweep(tmp_path, made)
+    finish(folder, 11, made[11])
     write_views(folder)
     assert len(_figures(folder)) == 5
     assert visible(read_page(folder.path / "report.html")).count(HOSTILE) == 1  # escaped
-    failed = _rows(folder)[4]
+    failed = _rows(folder)[12]
     assert (failed["state"], failed["error"], failed["validation/R@1"]) == ("failed", HOSTILE, "")
 
 
 def test_one_setting_at_a_time(tmp_path: Path) -> None:
-    folder = write_published(tmp_path)
+    tried = {GAIN: (0.0, 0.02, 0.04), "regime.rule.positive_threshold": (0.9, 0.7, 0.8)}
+    points = [{name: value} for name, values in tried.items() for value in values]
+    made = [Made(point, [{"F1": 0.6 - 0.1 * n}, {"F1": 0.5 - 0.1 * n}]) for n, point in enumerate(points)]
+    folder = write_sweep(tmp_path, made, {"F1": "maximize"})
+    finish(folder, 0, made[0])
     write_views(folder)
     (curve,) = _figures(folder)[2]["data"]
     own = [sweep_trials(folder)[number] for number in (4, 5, 3)]
@@ -90,20 +95,6 @@ def test_a_dry_sweep_shows_means_over_the_seeds(tmp_path: Path) -> None:
     stream = io.StringIO()
     print_dry(folder, Console(file=stream, width=160, color_system=None))
     assert any({"1", "150", "gain_threshold=0.01"} <= set(line.split()) for line in stream.getvalue().splitlines())
-
-
-def test_pictures_keep_numbers_and_have_settings_on_their_scales(tmp_path: Path) -> None:
-    points: list[dict[str, Any]] = [
-        {"head.rate": 10.0**-n, "head.layers": [n], "head.gate": n == 2, "loss.gate": 0.1 * n, "same": 1}
-        for n in range(1, 4)
-    ]
-    made = [Made(point, [{"R@1": 0.5}]) for point in points]
-    made.insert(1, Made(points[0], [], TrialState.PRUNED))
-    trials = ranked(sweep_trials(write_sweep(tmp_path, made)), {"R@1": "maximize"})
-    shown = study_of(trials, {"R@1": "maximize"}).trials
-    assert [trial.number for trial in shown if trial.state == TrialState.COMPLETE] == [0, 2, 3]
-    assert shown[2].params == {"rate": 0.01, "layers": "[2]", "head.gate": "true", "loss.gate": 0.2}
-    assert shown[2].distributions["rate"] == FloatDistribution(0.001, 0.1, log=True)
 
 
 @pytest.mark.parametrize(("num_pools", "said"), [(4, "could be chance"), (40, "more than chance")])

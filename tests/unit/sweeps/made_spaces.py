@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from icalib.sweeps.folder import SweepFolder, SweepSettings
+from unit.reports.fake_sweeps import sweep_settings
+
+from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
 
 GRID = '''"""Three values of λʰ."""
@@ -33,20 +35,7 @@ def write_space(folder: Path, text: str = GRID, name: str = "idea") -> Space:
 
 def made_folder(path: Path, space: Space, **changes: Any) -> SweepFolder:
     folder = SweepFolder(path / "sweep-idea-pools-0.1")
-    settings: dict[str, Any] = {
-        "space": space.name,
-        "space_digest": space.digest,
-        "method": space.method,
-        "data": Path("/pools"),
-        "data_digest": "9a3f",
-        "labelled": 0.1,
-        "seeds": 1,
-        "backbone": "minilm",
-        "experiment": "test",
-        "sampler": space.sampler,
-        "metrics": dict(space.metrics),
-        "pruner": space.pruner,
-        "command": "icalib sweep idea",
-    }
-    folder.write_settings(SweepSettings(**{**settings, **changes}))
+    own = {"space": space.name, "space_digest": space.digest, "method": space.method, "sampler": space.sampler}
+    own |= {"metrics": dict(space.metrics), "pruner": space.pruner, "seeds": 1, "limit": {}, "settings": {}}
+    folder.write_settings(sweep_settings(**(own | changes)))
     return folder

@@ -25,10 +25,10 @@ class Told:
             raise Abandoned("the others are better")
 
 
-def curve(*values: float, first_epoch: int = 1) -> list[dict[str, Any]]:
+def curve(*values: float) -> list[dict[str, Any]]:
     return [
         {"epoch": epoch, "tag": tag, "value": value}
-        for epoch, f1 in enumerate(values, first_epoch)
+        for epoch, f1 in enumerate(values, 1)
         for tag, value in (("class/F1", f1), ("cal/ECE", 0.5))
     ]
 
@@ -41,15 +41,6 @@ def test_each_epoch_is_a_step_with_the_best_so_far_and_early_stopping_shifts_non
         reports(EpochFinished("teacher", 3, epochs))
     reports(EpochFinished("round-1/student", 2, curve(0.3, 0.4)))
     assert told.figures == {1: 0.2, 2: 0.2, 4: 0.3, 5: 0.4}
-
-
-def test_the_start_counts_and_is_no_epoch() -> None:
-    told = Told()
-    reports = EpochReports(told, "F1", "maximize", range(1, 6))  # pyright: ignore[reportArgumentType]
-    reports(EpochFinished("teacher", 3, curve(0.5, first_epoch=0)))
-    assert told.figures == {}
-    reports(EpochFinished("teacher", 3, curve(0.5, 0.4, 0.6, first_epoch=0)))
-    assert told.figures == {1: 0.5, 2: 0.6}
 
 
 def test_a_stopped_trial_begins_no_other_training() -> None:
