@@ -9,14 +9,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.discovery import OUTSIDE, discovered, methods, metrics, readers, samplers, spaces
-from typer.testing import CliRunner
 
 from icalib.calibration.calibrator import AbstractCalibrator
-from icalib.cli.app import app
 from icalib.core.component import with_settings
 from icalib.heads.head import AbstractHead
 from icalib.losses.binary import AbstractLoss
@@ -33,15 +30,9 @@ COMPONENTS = {
 HERE = Path(__file__).parent
 
 
-def bert_with(**settings: Any) -> Method:
-    method = with_settings(load_method("bert"), settings)
-    assert isinstance(method, Method)
-    return method
-
-
 @pytest.mark.parametrize(("setting", "path"), COMPONENTS.items())
 def test_a_component_is_set_by_its_import_path_and_saved_with_it(setting: str, path: str) -> None:
-    method = bert_with(**{setting: path})
+    method = with_settings(load_method("bert"), {setting: path})
     saved = method.model_dump(mode="json")
     assert saved[setting]["target"] == path
     assert Method.model_validate(saved) == method
@@ -61,14 +52,6 @@ def test_the_conformance_suites_discover_everything() -> None:
     assert "my_lab.readers:zendesk" in readers()
     assert "my_lab.samplers:nearest" in samplers()
     assert "my_lab.metrics:mean_rank" in metrics()
-
-
-def test_the_command_line_shows_them_by_import_path() -> None:
-
-    shown = CliRunner().invoke(app, ["show", "bert", "--set", "loss=my_lab.losses.Soft", "--set", "loss.epsilon=0.3"])
-    assert shown.exit_code == 0, shown.output
-    assert "loss.epsilon = 0.3" in shown.output
-    assert "[Soft] ε; 0 is the binary cross-entropy." in shown.output
 
 
 def test_a_command_in_another_folder_finds_them_through_pythonpath(tmp_path: Path) -> None:

@@ -8,17 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs" / "extend"
-OURS = [
-    "method",
-    "head",
-    "loss",
-    "estimator",
-    "calibrator",
-    "sweep-space",
-    "metric",
-    "corpus-reader",
-    "negative-sampler",
-]
+OURS = sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "README")
 EXAMPLES = [
     pytest.param(found[1], found[2], id=f"{page.stem}: {found[1]}")
     for page in sorted(DOCS.glob("*.md"))
