@@ -72,11 +72,9 @@ def test_a_name_stands_for_the_one_setting_that_has_it(path: str, expected: str)
     ("target", "message"),
     [
         ("icalib.losses.binary.BinaryCrossEntropy", "is not a subclass of AbstractHead"),
-        ("os.system", "is not a subclass of AbstractHead"),
         ("icalib.heads.linear.AbstractHead", "is abstract"),
         ("icalib.nothing.Head", "no component"),
         ("abstract-head", "Available: .*linear-head"),
-        (".linear.LinearHead", "no component"),
         (5, "no component"),
     ],
 )

@@ -42,7 +42,6 @@ def test_the_readmes_question_is_one(tmp_path: Path) -> None:
         ('{"context": [', "", "broken JSON at character"),
         ("[1]", "", "JSON object was expected"),
         (question(candidates=["alone"]), "candidates", "at least 2 items"),
-        (question(candidates=["a", " "]), "candidates.1", "at least 1 character"),
         (question(context=[{"speaker": "bot", "text": "x"}]), "context.0.speaker", "'user' or 'agent'"),
         ({"context": question()["context"]}, "candidates", "missing"),
     ],

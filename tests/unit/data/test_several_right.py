@@ -1,4 +1,4 @@
-"""Pools with several right candidates, from ready-made ranking data to tokens."""
+"""Pools with several right candidates, from ready-made ranking data."""
 
 from __future__ import annotations
 
@@ -73,8 +73,4 @@ def test_long_lists_keep_half_of_the_pool_for_wrong_candidates(tmp_path: Path) -
 )
 def test_labels_that_contradict_each_other_are_refused(label: int, also_right: tuple[int, ...]) -> None:
     with pytest.raises(ValidationError):
-        pool_of(label, also_right)
-
-
-def pool_of(label: int, also_right: tuple[int, ...] = (), name: str = "p") -> Pool:
-    return made_pool(["1", "2", "3"], "10", name=name, label=label, also_right=also_right)
+        made_pool(["1", "2", "3"], label=label, also_right=also_right)

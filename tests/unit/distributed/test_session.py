@@ -166,7 +166,6 @@ def test_more_workers_than_fit_are_refused(cluster: Cluster, nodes: list[tuple[i
         (None, 2, (1, True, 7, 2, 1), 2),
         (2, None, (2, True, 3, 2, 1), 2),
         (None, 5, (1, True, 2, 1, 2), 5),
-        (None, 8, (1, True, 1, 1, 2), 8),
         (None, 12, (1, True, 1, 1, 3), 12),
     ],
 )
