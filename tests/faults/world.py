@@ -137,7 +137,10 @@ class World:
         _write_questions(self.now, pools)
         write_scores(self.now / "labelled.jsonl", score_rows(scored_pools(120)))
         for name in dict.fromkeys(("run bert", "run bm25", "calibrate", *names)):
-            self._must_succeed(name)
+            has_everything_to_do = not VERBS[name].cache or not (self.now / VERBS[name].cache).exists()
+            usual = self._run(name)
+            if has_everything_to_do:
+                self._usual[name] = usual
         shutil.copytree(self.now, self.pristine)
 
     def renew(self) -> None:
@@ -160,10 +163,7 @@ class World:
         """Return what a verb does when nothing disturbs it; the world needs renewal after the first call."""
         if name not in self._usual:
             self.begin(name)
-            before = _num_bytes(self.now)
-            ended = self._must_succeed(name)
-            result = VERBS[name].result(ended, self.now)
-            self._usual[name] = Usual(result, ended.num_writes, max(_num_bytes(self.now) - before, 0))
+            self._usual[name] = self._run(name)
         return self._usual[name]
 
     def is_usual(self, name: str, ended: Ended) -> bool:
@@ -175,10 +175,13 @@ class World:
         area = self.now / VERBS[name].area
         return [*ended.temporary, *sorted(str(path.relative_to(area)) for path in area.rglob("*.tmp"))]
 
-    def _must_succeed(self, name: str) -> Ended:
+    def _run(self, name: str) -> Usual:
+        """Run a verb that must succeed."""
+        before = _num_bytes(self.now)
         ended = run_command(VERBS[name].words, self.now, limit_s=600)
         assert ended.code == 0, f"{name}\n{ended.err}"
-        return ended
+        result = VERBS[name].result(ended, self.now)
+        return Usual(result, ended.num_writes, max(_num_bytes(self.now) - before, 0))
 
 
 def _num_bytes(folder: Path) -> int:
