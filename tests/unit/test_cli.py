@@ -31,18 +31,6 @@ def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
         assert "--preset light" in text.partition("\npost_training.training.epochs")[2]
 
 
-def test_show_explains_every_setting(icalib) -> None:
-    _, out, _ = icalib("show", "icast", "--set", "regime.num_rounds=7")
-    assert "regime.num_rounds = 7" in out
-    lines = out.splitlines()[2:]
-    unexplained = [
-        line
-        for line, after in zip(lines, [*lines[1:], ""], strict=True)
-        if line[:1].isalpha() and not after.startswith("  ")
-    ]
-    assert unexplained == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

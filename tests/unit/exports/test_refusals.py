@@ -89,13 +89,6 @@ def check_refusal(run: FinishedRun, found: str, exact: str | None) -> None:
         exact_format(run, "run")
 
 
-def test_a_linear_ranker_is_a_cross_encoder(tmp_path: Path) -> None:
-    plain = with_parts(finished("bert", ISOTONIC, calibration="isotonic"), tmp_path, "cross")
-    assert exact_format(plain, "platt") == "cross-encoder"
-    with pytest.raises(SettingError, match="it ranks by a cross-encoder"):
-        check_exportable(plain, "sentence-transformer", "platt")
-
-
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "find_spec", lambda name: None if name == "onnxruntime" else object())
     with pytest.raises(SettingError, match=r"not installed: onnxruntime.*icalib\[onnx\]"):

@@ -65,22 +65,6 @@ def _finished(stage: str, seconds: float = 2.5, reused: bool = False) -> StageFi
     return StageFinished(stage, stage, 0, "5f", Path("x"), seconds, reused)
 
 
-def test_log_lines_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("icalib.reports.progress.time.monotonic", lambda: now)
-    console, stream = _console()
-    with TerminalProgress(console) as progress:
-        progress.show(StageStarted("teacher", reused=False))
-        for done in (*range(10), *[8] * 10):
-            now += 2.0
-            progress.show(Progress("teacher", done, 10))
-        for event in (_finished("teacher", 120.0), _finished("scores 1", reused=True), Message("see [runs]/x")):
-            progress.show(event)
-    lines = stream.getvalue().splitlines()
-    assert [line for line in lines if "/10" in line] == ["teacher: 2/10", "teacher: 5/10", "teacher: 8/10"]
-    assert lines[-1] == "see [runs]/x"  # no markup
-
-
 EVENTS: list[Event] = [
     StageStarted("teacher", reused=False),
     *(Progress("teacher", done, 1800, "epoch 1, loss 0.432") for done in (600, 800)),
