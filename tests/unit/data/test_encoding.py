@@ -105,8 +105,8 @@ def test_no_input_is_longer_than_the_positions_of_the_encoder(
     assert len(question) == made.question_length(made.context_length(tokens, len(context))) <= max_length
 
 
-def pool_layout(*, separators: int = 1, context: int = 20, candidate: int = 5, max_length: int = 128) -> PoolLayout:
-    budget = Budget(max_context_tokens=context, max_candidate_tokens=candidate)
+def pool_layout(*, separators: int, max_length: int = 128) -> PoolLayout:
+    budget = Budget(max_context_tokens=20, max_candidate_tokens=5)
     return PoolLayout(CLS, SEP, PAD, separators, FIRST_INTENT, max_length, budget)
 
 

@@ -18,14 +18,9 @@ corpora = st.lists(st.lists(word, min_size=0, max_size=8), min_size=3, max_size=
 
 
 def mine(
-    folder: Path,
-    texts: list[str],
-    num_negatives: int,
-    sampler: str = "bm25-response",
-    dialogues: list[int] | None = None,
-    seed: int = 5,
-):
-    write_index(folder, texts, dialogues or range(len(texts)), sampler)
+    folder: Path, texts: list[str], num_negatives: int, sampler: str = "bm25-response", seed: int = 5
+) -> np.ndarray:
+    write_index(folder, texts, range(len(texts)), sampler)
     blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=num_negatives, seed=seed)
     return np.concatenate([mine_block(block) for block in blocks])
 
