@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from unit.metrics.made_predictions import simulated_table
+from unit.metrics.made_predictions import prediction_table, simulated_table
 
 from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
@@ -52,3 +52,24 @@ def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> N
     for promise in (lambda: Guarantees(folder).promise(0.2), lambda: Guarantees(folder).sets(scores(1, 3), 0.9)):
         with pytest.raises(DataError, match="no labelled test pools"):
             promise()
+
+
+def test_pools_that_chose_the_model_have_sets_that_are_too_small() -> None:
+    """The model that suits 40 validation pools best, of 8 that are equally good on others."""
+
+    def scores(num_pools: int, seed: int) -> PoolScores:
+        rng = np.random.default_rng(seed)
+        logit = rng.normal(0, 1, (num_pools, 10))
+        logit[:, 0] += 1.5
+        return PoolScores.from_predictions(prediction_table(logit.tolist(), [[1] + [0] * 9] * num_pools))
+
+    covered: dict[str, list[float]] = {"validation": [], "test": []}
+    for trial in range(60):
+        candidates = [scores(40, 1000 * trial + number) for number in range(8)]
+        chosen = min(candidates, key=lambda found: fit_conformal(found, 0.9).nonconformity)
+        later = scores(200, 1000 * trial + 999)
+        for split, pools in (("validation", chosen), ("test", scores(40, 1000 * trial + 500))):
+            sets = answer_sets(later, fit_conformal(pools, 0.9))
+            covered[split].append(float((later.pool_sum(sets & (later.label == 1)) > 0).mean()))
+    assert np.mean(covered["validation"]) < 0.88
+    assert np.mean(covered["test"]) == pytest.approx(0.905, abs=0.02)
