@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icalib.data.batching import shuffled_batches
-from icalib.data.encoding import Encoded, Intents, Layout, Numbers, TokenPool, TokenStore
+from icalib.data.encoding import Encoded, Intents, Layout, Lists, Numbers, TokenPool, TokenStore
 from icalib.data.selection import Rows, Selection
 from icalib.training.settings import TrainingSettings
 
@@ -20,7 +20,7 @@ Positions = npt.NDArray[np.int64]
 """Indices into a pool's labelled candidates."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PairLabels:
     """Labels (1, 0, or a teacher's probabilities) of some candidates of one pool."""
 
@@ -45,16 +45,21 @@ def training_rows(store: TokenStore, selection: Selection) -> Rows:
 def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intents: bool) -> list[PairLabels]:
     """Return the gold labels of labelled pools, all 0 without a right candidate; `with_intents` their intents, too.
 
-    No token is read, as a large training has a hundred thousand pools.
+    No token is read, and pools share what is the same in them, as a large training has a hundred thousand pools.
     """
     rows_P = np.asarray(rows, np.int64)
     right = store.is_right(rows_P)
+    labels = Lists(right.values.astype(np.int64), right.offsets)
     intents = store.intents(rows_P) if with_intents else [()] * len(rows_P)
+    every: dict[int, Positions] = {}
+    views: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
     found: list[PairLabels] = []
     for number, (row, names) in enumerate(zip(rows_P.tolist(), intents, strict=True)):
-        labels_C, has_intents = right.at(number).astype(np.int64), any(map(len, names))
-        view = np.full(len(labels_C), has_intents)
-        found.append(PairLabels(row, np.arange(len(labels_C)), labels_C, view, names, has_intents))
+        labels_C, has_intents = labels.at(number), any(map(len, names))
+        size = len(labels_C)
+        candidates = every.setdefault(size, np.arange(size))
+        view = views.setdefault((size, has_intents), np.full(size, has_intents))
+        found.append(PairLabels(row, candidates, labels_C, view, names, has_intents))
     return found
 
 
