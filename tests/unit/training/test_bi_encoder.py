@@ -76,17 +76,6 @@ def _only(pool: PairLabels, number: int) -> PairLabels:
     return replace(pool, candidates=pool.candidates[kept], labels=pool.labels[kept], intent_view=pool.intent_view[kept])
 
 
-def test_pools_of_unequal_size_fit_into_one_batch(store: TokenStore, dual: BiEncoder) -> None:
-    """What fills the smaller ones up changes nothing."""
-    small, large = (_only(pool, size) for pool, size in zip(gold(store, 2), (2, 4), strict=True))
-    mixed = task(store, dual.eval(), [small, large])
-    (batch,) = mixed.batches(0)
-    assert mixed.represent(dual, batch, CPU).shape[1] == 5
-    one = next(example for example in batch if example.row == small.row)
-    alone = task(store, dual, [small])
-    torch.testing.assert_close(mixed.losses(dual, [one], CPU)[1], alone.losses(dual, [one], CPU)[1])
-
-
 def test_each_epoch_draws_one_of_several_right_and_of_several_wrong_candidates(
     store: TokenStore, dual: BiEncoder
 ) -> None:
@@ -132,20 +121,3 @@ def test_passes_of_contexts_meet_those_of_candidates(
         cosines = np.stack([passes[other][1:] @ passes[own][0] for other in others])
         assert mean_TN[own] == pytest.approx(cosines.mean(0), abs=1e-6)
         assert var_TN[own] == pytest.approx(cosines.var(0, ddof=1) if len(others) > 1 else 0.0, abs=1e-6)
-
-
-def test_the_dropout_of_the_encoder_is_that_of_the_bi_encoder_and_stays_with_its_checkpoint(
-    store: TokenStore, dual: BiEncoder, tiny_bert: Path, tmp_path: Path
-) -> None:
-    config = dual.layout.budget
-
-    def spread(p: float | None) -> float:
-        made = BiEncoder(str(tiny_bert), config, dropout=p)
-        made.save(tmp_path / str(p), made.state_dict())
-        loaded = BiEncoder.load(tmp_path / str(p)).eval()
-        pools = list(store.pools(range(2)))
-        mean_TN, _ = crossed_cosines(loaded.encoder, loaded.layout, pools, CPU, range(4), precision="fp32")
-        return float(mean_TN.var(0).max())
-
-    assert spread(0.0) == pytest.approx(0.0, abs=1e-12)
-    assert spread(0.5) > spread(0.1) > 0

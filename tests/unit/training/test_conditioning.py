@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,15 +52,6 @@ def conditioning(made: Training, seed: int = 0) -> Conditioning:
     return Conditioning(made.curriculum, SETTINGS, CPU, seed)
 
 
-class Worker:
-    """Stands in for one of two workers' engines."""
-
-    world_size, device = 2, CPU
-
-    def __init__(self, rank: int, gather: Callable[[Any], Sequence[Any]]) -> None:
-        self.rank, self.gather = rank, gather
-
-
 def add_posterior(checkpoint: Path, made: Training, job: CrossEncoderJob) -> None:
     job.add_posterior(checkpoint, made, LocalEngine(made.model, SETTINGS))
     write_json(checkpoint.parent / "result.json", {"num_jitters": 0})
@@ -93,16 +82,6 @@ def test_a_checkpoint_keeps_its_posterior(
     add_posterior(checkpoint, made, job)
     for part, again in zip(expected, posterior(checkpoint, made), strict=True):
         torch.testing.assert_close(part, again, rtol=1e-4, atol=1e-5)
-
-
-def test_a_posterior_summed_in_training_needs_no_more_pairs(tokens: Path, tiny_bert: Path) -> None:
-    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": "ema"})
-    made = job_of(tokens, tiny_bert, head).prepare(CPU)
-    engine = LocalEngine(made.model, SETTINGS)
-    train(made.model, engine, made.curriculum, SETTINGS, Silent(), seed=0, validation=None)
-    made.model.observe = None  # type: ignore[assignment]
-    conditioning(made).complete(made.model)
-    assert (made.model.eval().answer_posterior(first_pairs(made)).var_SB > 0).all()
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
@@ -136,19 +115,6 @@ def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, 
     (checkpoint / "posterior.safetensors").write_bytes(stale)
     with pytest.raises(PosteriorError, match=r"other weights than those in model\.safetensors.*Delete that folder"):
         load_ranker(checkpoint)
-
-
-def test_processes_that_share_the_pairs_find_the_posterior_of_one(tokens: Path, tiny_bert: Path) -> None:
-    made = job_of(tokens, tiny_bert, RANDOM_FEATURES).prepare(CPU)
-    head = made.model.posterior_head
-    conditioning(made).complete(made.model)
-    alone = head.posterior_state()
-    shares: list[dict[str, torch.Tensor]] = []
-    for rank in (0, 1):
-        conditioning(made).begin(made.model, Worker(rank, lambda share: [shares.append(share) or share]))
-    conditioning(made).begin(made.model, Worker(0, lambda _: shares))
-    for name, tensor in alone.items():
-        torch.testing.assert_close(head.posterior_state()[name], tensor)
 
 
 def test_drawn_pairs_stand_for_all(tokens: Path, tiny_bert: Path) -> None:

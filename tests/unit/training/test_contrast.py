@@ -4,13 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers.artifacts import known
 from helpers.observers import Silent
-from helpers.tiny_language_models import write_tiny_language_model
-from helpers.tiny_models import BUDGET, pool_texts, tiny_ranker
+from helpers.tiny_models import BUDGET, tiny_ranker
 from torch import Tensor
 from torch.nn.functional import relu
 
@@ -20,7 +18,6 @@ from icalib.data.generated import GeneratedStore
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.generation.job import SUMMARY, GenerateJob, generated_texts, write_generated_tokens
-from icalib.generation.language_model import LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.ranker import Ranker, make_batch
@@ -113,18 +110,6 @@ def test_what_is_made_up_can_be_read_and_comes_back_as_ids(tiny_pools: Path, tin
     wanted.finish(tmp_path)
     summary = read_json(tmp_path / SUMMARY)
     assert (summary["num_pools"], summary["contexts"]) == (len(records), 3 * len(records))
-
-
-def test_a_shard_does_not_depend_on_what_was_made_up_before(tiny_pools: Path, tmp_path: Path) -> None:
-    model = write_tiny_language_model(tmp_path / "bart", "bart", pool_texts(tiny_pools))
-    generator = LanguageModel.Config(model=str(model), max_source_tokens=30, max_target_tokens=8, pools_per_shard=6)
-    wanted = job(tiny_pools, generator=generator, models={"answer": known(model)})
-    for folder, order in (("in-order", (0, 1)), ("backwards", (1, 0))):
-        for number in order:
-            wanted.compute_shard(number, wanted.shards()[number], tmp_path / folder, CPU)
-    one, other = (wanted.shard_path(tmp_path / folder, 1) for folder in ("in-order", "backwards"))
-    assert pq.read_table(one).equals(pq.read_table(other))
-    assert any(pq.read_table(one)["answers"].to_pylist())
 
 
 def trained(

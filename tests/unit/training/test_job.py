@@ -9,20 +9,18 @@ import pytest
 import torch
 from helpers.artifacts import known
 from helpers.score_jobs import score_job
-from helpers.tiny_models import ranker_config, tiny_ranker
+from helpers.tiny_models import ranker_config
 from helpers.train_jobs import answer_job
 from unit.regimes.made_scores import intent_table, score_table
 
 from icalib.core.events import ignore
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
-from icalib.models.checkpoint import save_ranker
 from icalib.regimes.pseudo_labelling import PseudoLabelJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.stages.executor import LocalExecutor
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.pseudo_labelled import pseudo_labelled
-from icalib.uncertainty.estimator import MCDropout
 
 CPU = torch.device("cpu")
 
@@ -68,23 +66,6 @@ def test_shards_cut_a_part_or_a_sample_of_it_into_disjoint_rows(tokens: Path, st
     assert set(sample) < set(rows)
     assert shards(sample=20) != shards(sample=20, seed=2)
     assert shards(sample=1000) == whole
-
-
-def test_a_shard_does_not_depend_on_which_were_scored_before(
-    tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path
-) -> None:
-    ranker = tiny_ranker(tiny_bert, intents=intents)
-    save_ranker(tmp_path / "checkpoint", ranker.config, ranker.state_dict())
-    passes = MCDropout.Config(num_passes=2)
-    job = score_job(tokens, tmp_path / "checkpoint", pools_per_shard=3, estimator=passes)
-    for name, order in (("in-order", (0, 1)), ("backwards", (1, 0))):
-        for number in order:
-            job.compute_shard(number, job.shards()[number], tmp_path / name, CPU)
-    one, two = (
-        {path.name: pq.read_table(path) for path in (tmp_path / name).iterdir()} for name in ("in-order", "backwards")
-    )
-    assert set(one) == {f"{kind}-00000{number}.parquet" for kind in ("column", "intents") for number in (0, 1)}
-    assert one == two
 
 
 @pytest.mark.parametrize("with_intents", [True, False])

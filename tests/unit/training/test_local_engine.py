@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icalib.core.errors import DamagedFileError, StorageError
 from icalib.models.model import Model
-from icalib.training.local_engine import LocalEngine, make_optimizer
+from icalib.training.local_engine import LocalEngine
 from icalib.training.settings import TrainingSettings
 
 
@@ -60,14 +60,21 @@ def test_the_staircase_goes_down_a_tenth_every_400_updates() -> None:
     assert factors == [1.0, 1.0, 0.9, 0.9**3]
 
 
-def test_gradients_are_clipped_element_by_element_when_the_optimiser_steps() -> None:
-    settings = TrainingSettings(max_grad_norm=None, max_grad_value=1.0, weight_decay=0.0, precision="fp32")
-    clipped, plain = Line(), Line()
-    engine = LocalEngine(clipped, settings)
-    twin = make_optimizer(plain, settings.model_copy(update={"max_grad_value": None}))
-    for inputs, within in (([9.0, 0.5, -7.0], [1.0, 0.5, -1.0]), ([0.1, 5.0, 0.2], [0.1, 1.0, 0.2])):
-        engine.backward_and_step(engine.forward(torch.tensor(inputs)))
-        plain(torch.tensor(within)).backward()
-        twin.step()
-        twin.zero_grad()
-    assert torch.equal(clipped.weight, plain.weight)
+@pytest.mark.parametrize(
+    ("limit", "gradients", "clipped"),
+    [
+        ("max_grad_value", ([9.0, 0.5, -7.0], [0.1, 5.0, 0.2]), ([1.0, 0.5, -1.0], [0.1, 1.0, 0.2])),
+        ("max_grad_norm", ([0.0, 3.0, -4.0], [0.1, 0.3, 0.4]), ([0.0, 0.6, -0.8], [0.1, 0.3, 0.4])),
+    ],
+)
+def test_gradients_are_clipped_by_element_or_by_norm_when_the_optimiser_steps(
+    limit: str, gradients: tuple[list[float], ...], clipped: tuple[list[float], ...]
+) -> None:
+    unlimited = TrainingSettings(max_grad_norm=None, weight_decay=0.0, precision="fp32")
+    limited = unlimited.model_copy(update={limit: 1.0})
+    lines = Line(), Line()
+    for line, settings, steps in zip(lines, (limited, unlimited), (gradients, clipped), strict=True):
+        engine = LocalEngine(line, settings)
+        for inputs in steps:
+            engine.backward_and_step(engine.forward(torch.tensor(inputs)))
+    torch.testing.assert_close(lines[0].weight, lines[1].weight)

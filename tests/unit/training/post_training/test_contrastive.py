@@ -58,21 +58,6 @@ def test_the_loss_is_the_softmax_over_the_texts_of_the_batch(tokens: Path, dual:
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_cached_gradients_are_those_of_the_whole_batch(tokens: Path, tiny_bert: Path) -> None:
-    """Without dropout, the split of a batch changes nothing but rounding."""
-    weights: list[dict[str, torch.Tensor]] = []
-    for accumulation in (1, 3, 8):
-        dual = tiny_dual_encoder(tiny_bert, dropout=False)
-        made = task(tokens, dual, settings(max_windows=16, training={"gradient_accumulation": accumulation}))
-        train(
-            dual, LocalEngine(dual, made.config.training), made, made.config.training, Silent(), seed=3, validation=None
-        )
-        weights.append(dual.state_dict())
-    for name, tensor in weights[0].items():
-        for split in weights[1:]:
-            torch.testing.assert_close(split[name], tensor, rtol=1e-3, atol=2e-5, msg=name)
-
-
 def test_it_learns_and_starts_the_encoder_of_a_ranker(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
     task = settings(max_windows=40, training={"epochs": 5})
     job = job_of(ContrastiveJob, tiny_bert, tokens, task=task)

@@ -47,10 +47,3 @@ def test_permuted_windows_say_the_same_in_another_order_and_wrong_ones_end_other
             else:
                 assert words[:-1] == in_order[:-1]
                 assert (words[-1] // 10 == words[0] // 10) == bool(label)
-
-
-def test_windows_that_read_alike_in_every_order_have_no_order_to_learn(tmp_path: Path, ranker: Ranker) -> None:
-    store = number_store(tmp_path, {"a": ["10", "10"], "b": ["20", "21"]})
-    counts = Counter((task, label) for task, _, label in asked(store, ranker))
-    next_ones = {("next_utterance", 0): 2, ("next_utterance", 1): 2}
-    assert counts == {**next_ones, ("utterance_order", 0): 1, ("utterance_order", 1): 1}

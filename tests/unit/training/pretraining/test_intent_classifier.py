@@ -10,13 +10,10 @@ from helpers.observers import Silent
 from helpers.tiny_models import BUDGET
 from helpers.train_jobs import job_of
 
-from icalib.core.job import read_job
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
 from icalib.metrics.catalogue import metric_tag
-from icalib.models.checkpoint import RankerConfig
-from icalib.models.ranker import Ranker, start_weights
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import LoopState, train
 from icalib.training.pretraining.intent_classifier import (
@@ -63,7 +60,6 @@ def test_intents_are_learnt_and_the_word_vectors_pass_through(
     encoder: IART.Config, tokens: Path, intents: tuple[str, ...], words: Path
 ) -> None:
     wanted = job(encoder, tokens, len(intents), start=known(words))
-    assert read_job(wanted.to_json()) == wanted
     before = wanted.build(CPU).model.state_dict()
     torch.testing.assert_close(before["encoder.intent_classifier.embedding.weight"], before["encoder.embedding.weight"])
     model, state = learnt(wanted)
@@ -74,21 +70,6 @@ def test_intents_are_learnt_and_the_word_vectors_pass_through(
     assert not torch.equal(
         after["encoder.intent_classifier.embedding.weight"], before["encoder.intent_classifier.embedding.weight"]
     )
-
-
-def test_iart_starts_from_both_and_keeps_the_rest_of_its_own(
-    encoder: IART.Config, tokens: Path, intents: tuple[str, ...], words: Path, tmp_path: Path
-) -> None:
-    model = job(encoder, tokens, len(intents), start=known(words)).build(CPU).model
-    model.save(tmp_path / "checkpoint", model.state_dict())
-    ranker = Ranker(RankerConfig(encoder=encoder, intents=intents))
-    assert ranker.intent_head is None
-    before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
-    start_weights(ranker, tmp_path / "checkpoint")
-    given = model.state_dict()
-    for name, tensor in ranker.state_dict().items():
-        assert torch.equal(tensor, given.get(name, before[name])), name
-    assert {name for name in given if not torch.equal(given[name], before[name])} == set(given)
 
 
 def test_only_labelled_pools_teach(tokens: Path) -> None:

@@ -7,15 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.observers import Silent
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from icalib.data.encoding import Ids
-from icalib.training.local_engine import LocalEngine
-from icalib.training.loop import train
 from icalib.training.pretraining.word_vectors import Pairs, SkipGram, SkipGramCurriculum, WordVectors
 
 CPU = torch.device("cpu")
@@ -83,24 +79,3 @@ def test_noise_follows_the_flattened_frequencies(monkeypatch: pytest.MonkeyPatch
     noise = made_pairs([text]).noise_M.numpy()
     expected = np.array([1, 4, 16]) ** 0.75
     np.testing.assert_allclose(np.bincount(noise)[1:] / len(noise), expected / expected.sum(), atol=0.01)
-
-
-def topics(seed: int) -> Tensor:
-    """Vectors of words 0–4 and 5–9, learnt from texts that hold words of one of the two topics."""
-    rng = np.random.default_rng(0)
-    given_texts = [(rng.integers(5, size=8) + 5 * (place % 2)).astype(np.int32) for place in range(100)]
-    wanted = WordVectors(seed=seed)
-    quick = wanted.training.model_copy(update={"learning_rate": 0.03, "batch_size": 4, "precision": "fp32"})
-    torch.manual_seed(seed)
-    model = SkipGram(10, 8)
-    curriculum = SkipGramCurriculum(given_texts, wanted.model_copy(update={"training": quick}), vocabulary=10)
-    train(model, LocalEngine(model, quick), curriculum, quick, Silent(), seed=0, validation=None)
-    return model.encoder["embedding"].weight.detach()
-
-
-def test_words_of_a_topic_come_together_the_same_way_every_time() -> None:
-    vectors = topics(seed=3)
-    cosines = normalize(vectors) @ normalize(vectors).T
-    within = torch.cat([cosines[:5, :5].flatten(), cosines[5:, 5:].flatten()])
-    assert within.mean() > cosines[:5, 5:].mean() + 0.5
-    assert torch.equal(topics(seed=3), vectors)
