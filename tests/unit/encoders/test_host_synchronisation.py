@@ -6,42 +6,12 @@ And the check of it, which tests of whole updates and scoring passes use, finds 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers.device import META, NoWaiting, Waits
-from helpers.tiny_models import BUDGET
-from torch import Tensor
 
-from icalib.encoders.graph import GraphEncoder
-from icalib.encoders.joint import JointEncoder
 from icalib.encoders.transfer import to_device
-from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, Batch, TransformerEncoder
-from icalib.models.checkpoint import RankerConfig
-from icalib.models.ranker import Ranker, make_batch
-
-CONTEXT = [np.arange(10, 22, dtype=np.int32), np.arange(30, 33, dtype=np.int32)]
-CANDIDATES = [np.arange(40, 45, dtype=np.int32), np.arange(50, 59, dtype=np.int32)]
-
-
-@pytest.mark.parametrize("encoder", [TransformerEncoder, JointEncoder, GraphEncoder])
-def test_forward_passes_do_not_wait_for_the_device(
-    encoder: type[AbstractEncoder], tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def token_states(self: BackboneEncoder, batch: Batch) -> tuple[Tensor, Tensor]:
-        return torch.empty(*batch.ids_BL.shape, self.state_width, device=META), batch.ids_BL > 0
-
-    monkeypatch.setattr(BackboneEncoder, "token_states", token_states)
-    config = encoder.Config.model_validate({"backbone": str(tiny_bert), "budget": BUDGET})
-    ranker = Ranker(RankerConfig(encoder=config)).eval()
-    inputs = ranker.layout.inputs(CONTEXT, None, CANDIDATES)
-    batch = make_batch(inputs, ranker.layout, torch.device("cpu"))
-    ranker.to(META)
-    with torch.inference_mode(), NoWaiting():
-        assert len(ranker.encoder(batch.to(META)).features_BD) == 2
-
 
 HERE, THERE = torch.arange(3), torch.empty(3, device=META)
 WAYS_TO_WAIT: dict[str, Callable[[], object]] = {

@@ -4,31 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_models import SHAPE, tiny_ranker
+from helpers.tiny_models import tiny_ranker
 from torch import Tensor, nn
 
 from icalib.core.component import validated
 from icalib.core.errors import SettingError
-from icalib.encoders.spectral_norm import (
-    Scope,
-    SpectralLinear,
-    SpectralNorm,
-    bound_layers,
-    leading_singular_vectors,
-    warm_up,
-)
+from icalib.encoders.spectral_norm import SpectralLinear, SpectralNorm, bound_layers, leading_singular_vectors, warm_up
 from icalib.encoders.transformer import Batch
 from icalib.models.checkpoint import save_ranker
 from icalib.models.ranker import load_ranker
-
-LAYERS: dict[Scope, set[str]] = {
-    "ffn": {"intermediate.dense", "output.dense"},
-    "ffn+attention_output": {"intermediate.dense", "output.dense", "attention.output.dense"},
-    "all_linear": {
-        "intermediate.dense", "output.dense", "attention.output.dense",
-        "attention.self.query", "attention.self.key", "attention.self.value",
-    },
-}  # fmt: skip
 
 
 def layer(scale: float = 3.0, *, bound: float = 0.95, relative: bool = False) -> SpectralLinear:
@@ -101,35 +85,9 @@ def test_the_gradient_passes_through_the_norm_and_not_through_its_vectors() -> N
     torch.testing.assert_close(found, torch.autograd.grad(output(weight), weight)[0])
 
 
-def test_only_training_forwards_iterate() -> None:
-    bounded = layer(3.0)
-    with torch.no_grad():
-        bounded.weight.copy_(torch.randn(20, 12))
-    start = bounded.u.clone()
-    bounded.eval()(torch.randn(2, 12))
-    with torch.inference_mode():
-        bounded.train()(torch.randn(2, 12))  # a stochastic pass of Monte Carlo dropout
-    assert torch.equal(bounded.u, start)
-    bounded(torch.randn(2, 12))
-    assert not torch.equal(bounded.u, start)
-
-
 def initial_norms(encoder: nn.Module) -> dict[str, float]:
     layers = encoder.backbone.named_modules()
     return {name: layer.initial_norm.item() for name, layer in layers if isinstance(layer, SpectralLinear)}
-
-
-@pytest.mark.parametrize(
-    ("scope", "name"),
-    [("ffn", "tiny_bert"), ("ffn+attention_output", "tiny_bert"), ("all_linear", "tiny_bert"),
-     ("all_linear", "tiny_roberta"), ("head", "tiny_bert")],
-)  # fmt: skip
-def test_scopes_bound_the_layers_that_they_name(scope: Scope, name: str, request: pytest.FixtureRequest) -> None:
-    encoder = tiny_ranker(request.getfixturevalue(name), spectral_norm={"scope": scope}).encoder
-    names = {f"encoder.layer.{i}.{part}" for i in range(SHAPE["num_hidden_layers"]) for part in LAYERS.get(scope, ())}
-    assert set(initial_norms(encoder)) == names
-    for layer_name, value in initial_norms(encoder).items():
-        assert value == pytest.approx(norm(encoder.backbone.get_submodule(layer_name).weight), rel=1e-5)
 
 
 def test_a_relative_bound_of_1_leaves_a_pretrained_encoder_unchanged(tiny_bert: Path) -> None:

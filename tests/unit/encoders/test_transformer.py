@@ -4,9 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from helpers.stores import Machines
 from helpers.tiny_models import tiny_ranker
 
@@ -14,32 +12,6 @@ from icalib.core.errors import SettingError
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, backbone_digest, load_config
-from icalib.encoders.transformer import Batch
-from icalib.models.ranker import make_batch
-
-CPU = torch.device("cpu")
-
-
-def test_features_are_the_first_state(tiny_bert: Path) -> None:
-    ranker = tiny_ranker(tiny_bert)
-    layout = ranker.layout
-    short, long = (
-        layout.pair(np.arange(10, 10 + n, dtype=np.int32), np.arange(90, 93, dtype=np.int32)) for n in (4, 9)
-    )
-    with torch.inference_mode():
-        encoded = ranker.encoder(make_batch([short, long], layout, CPU))
-    assert torch.equal(encoded.features_BD, encoded.states_BLD[:, 0])
-
-
-def test_roberta_uses_every_position_but_its_two_reserved_and_has_no_segments(
-    tiny_bert: Path, tiny_roberta: Path
-) -> None:
-    ranker = tiny_ranker(tiny_roberta)
-    assert (ranker.encoder.max_length, ranker.encoder.has_segments) == (128, False)
-    longest = Batch(torch.full((1, 128), 50), torch.zeros(1, 128, dtype=torch.long), torch.tensor([128]))
-    with torch.inference_mode():
-        assert ranker.encoder(longest).states_BLD.shape == (1, 128, 32)
-    assert tiny_ranker(tiny_bert).encoder.has_segments
 
 
 def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: Path) -> None:

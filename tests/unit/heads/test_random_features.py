@@ -33,16 +33,6 @@ def made_pairs(num: int = 48, seed: int = 1) -> Pairs:
     return features, 0.3 * torch.randn(num, generator=generator), labels
 
 
-def train(model: RandomFeatureHead, pairs: Pairs, steps: int = 30, batch: int = 16, loss: Any = LOSS) -> None:
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    model.train()
-    for step in range(steps):
-        rows = torch.arange(step * batch, (step + 1) * batch) % len(pairs[0])
-        optimizer.zero_grad()
-        model.losses(*(column[rows] for column in pairs), loss).mean().backward()
-        optimizer.step()
-
-
 def conditioned(model: RandomFeatureHead, *shares: Pairs) -> RandomFeatureHead:
     """A head whose posterior comes from pairs that as many processes observed."""
     model.eval()
@@ -111,18 +101,6 @@ def test_observations_of_two_processes_equal_those_of_one_in_any_batches() -> No
 def test_the_precision_can_be_scaled_to_a_number_of_pairs() -> None:
     pairs = made_pairs(48)
     same_posterior(conditioned(head(effective_n=144.0), pairs), conditioned(head(), pairs, pairs, pairs))
-
-
-def test_far_from_the_pairs_the_variance_is_larger() -> None:
-    model = head(num_features=512)
-    signs = torch.where(torch.arange(WIDTH) % 2 == 0, 1.0, -1.0)
-    labels = torch.arange(400) % 2
-    features = signs * (2 * labels - 1)[:, None] + 0.3 * torch.randn(400, WIDTH)
-    conditioned(model, (features, torch.zeros(400), labels))
-    places = torch.stack([signs, -signs, signs * torch.where(torch.arange(WIDTH) < WIDTH // 2, 1.0, -1.0)])
-    near, other, far = model.posterior(places, torch.full((3,), 2.0)).var_SB[0].tolist()
-    assert max(near, other) < 0.1
-    assert far > 0.6
 
 
 def still(model: RandomFeatureHead, pairs: Pairs, sizes: list[int]) -> None:
@@ -196,16 +174,6 @@ def test_processes_that_share_the_pairs_all_hold_the_sums_of_one(tmp_path: Path)
     one.eval().condition([{}], seed=0)
     for factor_LL in found:
         np.testing.assert_allclose(factor_LL, one.posterior_state()["factor"], rtol=1e-4, atol=1e-6)
-
-
-def test_the_dense_layer_stays_within_its_bound_or_has_none() -> None:
-    pairs = made_pairs(200)
-    bounded, free = head(dropout=0.0), head(dropout=0.0, spectral_bound=None)
-    for model in (bounded, free):
-        train(model, pairs, steps=100)
-    assert torch.linalg.matrix_norm(free.dense.weight, 2) > 1.2
-    effective = bounded.eval().dense.effective_weight()  # type: ignore[operator]
-    assert torch.linalg.matrix_norm(effective, 2) <= 0.95 * (1 + 1e-3)
 
 
 def test_the_released_scaling_of_sngp_has_its_variances() -> None:

@@ -16,12 +16,6 @@ from icalib.inference.moments import Moments, binary_entropy, mixture_moments, p
 logits_of_passes = st.lists(st.lists(st.floats(-40, 40), min_size=3, max_size=3), min_size=1, max_size=8)
 
 
-def test_binary_entropy_is_that_of_scipy_and_zero_at_the_ends() -> None:
-    prob = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
-    expected = entropy(np.stack([prob, 1 - prob]))
-    np.testing.assert_allclose(binary_entropy(torch.from_numpy(prob)).numpy(), expected, atol=1e-15)
-
-
 @pytest.mark.parametrize(
     ("probs", "expected"),
     [((0.9, 0.9, 0.9, 0.1, 0.1), 0.355), ((0.99, 0.99, 0.99, 0.99, 0.01), 0.453), ((0.95, 0.9, 0.3, 0.8, 0.6), 0.141)],

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from icalib.data.encoding import TokenStore
 from icalib.parts.folds import Fold, fold_of
 
 
@@ -18,14 +17,10 @@ class Dialogues:
         return self._names
 
 
-def folds(store: Dialogues | TokenStore, rows: np.ndarray, number: int) -> list[np.ndarray]:
-    return [Fold(index=index, number=number).rows(store, rows) for index in range(number)]  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("number", [2, 3])
 def test_folds_are_disjoint_cover_all_and_keep_a_dialogue_together(number: int) -> None:
     store, rows = Dialogues("ddaaabccddeefag"), np.array([14, 0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13])
-    parts = folds(store, rows, number)
+    parts = [Fold(index=index, number=number).rows(store, rows) for index in range(number)]  # type: ignore[arg-type]
     assert sorted(np.concatenate(parts)) == sorted(rows)
     dialogues = [set(store.column("dialog_id")[part]) for part in parts]
     assert sum(map(len, dialogues)) == len(set.union(*dialogues)) == 7
@@ -38,12 +33,3 @@ def test_folds_are_disjoint_cover_all_and_keep_a_dialogue_together(number: int) 
 def test_dialogues_are_dealt_out_in_the_order_of_the_rows() -> None:
     rows = np.array([5, 0, 3, 4, 1])
     assert fold_of(Dialogues("zyxxay"), rows, 2).tolist() == [0, 1, 0, 1, 0]  # type: ignore[arg-type]
-
-
-def test_folds_of_a_corpus(store: TokenStore) -> None:
-    rows = np.arange(len(store))
-    first, second = folds(store, rows, 2)
-    dialogues = store.column("dialog_id")
-    assert len(set(dialogues)) < len(store)
-    assert not set(dialogues[first]) & set(dialogues[second])
-    assert sorted([*first, *second]) == rows.tolist()

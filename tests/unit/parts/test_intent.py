@@ -57,14 +57,6 @@ def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
     assert accuracy(found_NK[later], fresh.intents_NK[later]) > accuracy(alone_NK[later], fresh.intents_NK[later])
 
 
-def test_predictions_out_of_fold_are_worse_than_those_in_sample_where_nothing_can_be_learnt() -> None:
-    noise = utterances(3, 30, 0.4)
-    shuffled = Utterances(noise.vectors_ND, RNG(4).permutation(noise.intents_NK), noise.turn_N, noise.pool_N)
-    model, (out_of_fold_NK, _) = fit_intents(shuffled, np.arange(30) % 2, 2, 1e-3)
-    in_sample_NK = shuffled.predicted_by(model.utterance_DK)
-    assert accuracy(in_sample_NK, shuffled.intents_NK) > accuracy(out_of_fold_NK, shuffled.intents_NK) + 0.1
-
-
 def test_an_utterance_out_of_fold_is_predicted_by_a_fit_to_the_others() -> None:
     data, fold_P = utterances(5, 40, 0.3), np.arange(40) % 2
     _, (before, _) = fit_intents(data, fold_P, 2, 0.05)
@@ -166,22 +158,6 @@ def test_labelled_pools_have_a_column_out_of_fold(trained: Path, store: TokenSto
     assert np.abs(of_labelled - column.mean_SN[0]).max() > 1e-3
     assert {probs_TK.shape[1] for probs_TK in probs} == {len(intents)}
     assert read_json(trained / "intents.json")["micro_F1"] >= 0
-
-
-def test_the_reply_that_usually_follows_has_the_highest_ratio() -> None:
-    learnt, fresh = utterances(8, 100, 0.2), utterances(9, 50, 0.2)
-    model, (_, reply_NK) = fit_intents(learnt, np.arange(100) % 2, 2, 0.05)
-    has_next = np.roll(learnt.turn_N, -1) > 0
-    assert accuracy(reply_NK[has_next], np.roll(learnt.intents_NK, -1, 0)[has_next]) > 0.9
-    empty = np.zeros((8, 0), np.float32)
-    weights = IntentWeights(model, empty, CENTRES.mean(0), np.full(3, 1 / 3, np.float32), *EMPTY, False)
-    probs_NK = fresh.predicted_by(model.utterance_DK)
-    reply_NK = model.of_reply(fresh.vectors_ND, probs_NK)
-    own_NK = model.of_candidates(CENTRES)
-    each = zip(probs_NK, reply_NK, strict=True)
-    ratio_NC = np.stack([weights.features(PoolIntents(p[None], r, own_NK), CENTRES)[:, 0] for p, r in each])
-    expected_NC = np.roll(fresh.intents_NK, 1, axis=1)  # 0 → 1 → 2 → 0
-    assert accuracy(ratio_NC, expected_NC) > 0.9
 
 
 def test_the_ratio_is_bayes_rule_for_independent_intents() -> None:

@@ -11,7 +11,7 @@ from icalib.core.errors import RunFolderError
 from icalib.core.files import write_json
 from icalib.parts.fit import fit_sum
 from icalib.parts.sum import PARTS_FILE, SumOfParts, read_member
-from icalib.scoring.column import Column, added, joined
+from icalib.scoring.column import Column, added
 
 
 def simulated(
@@ -85,12 +85,6 @@ def test_limit_a_sum_of_one_part_is_that_part() -> None:
     found = SumOfParts.alone("cross").of({"cross": {"plain": column}}, "plain", 6)
     np.testing.assert_array_equal(found.mean_SN, column.mean_SN)
     np.testing.assert_array_equal(found.var_SN, column.var_SN)
-
-
-def test_pairs_that_are_cut_and_joined_are_the_same() -> None:
-    column = Column(np.arange(12.0).reshape(2, 6), np.ones((2, 6)))
-    again = joined([column.take(slice(0, 2)), column.take(slice(2, 6))])
-    np.testing.assert_array_equal(again.mean_SN, column.mean_SN)
 
 
 def test_a_weight_without_a_checkpoint_is_refused(tmp_path: Path) -> None:

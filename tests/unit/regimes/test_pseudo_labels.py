@@ -49,12 +49,6 @@ def labels(pool: list[tuple[float, float]], given: PseudoLabelRule = PUBLISHED) 
     return {place: int(assigned.label[place]) for place in np.flatnonzero(assigned.keep)}
 
 
-# Equations 5 and 6: exactly one confident candidate.
-
-
-# Equations 12 and 14: answer-label calibration of pools without a confident candidate.
-
-
 CERTAIN = rule(confidence="certainty")
 SAME = rule(same_candidate=True)
 GAP = rule(calibrated_negative_threshold=0.3, calibrated_positive_threshold=0.6)
@@ -265,23 +259,6 @@ def test_quantiles_become_the_numbers_that_cut_off_their_share() -> None:
     assert (information > found.confidence_threshold).mean() == pytest.approx(0.05, abs=0.01)
     assert found.negative_threshold <= found.calibrated_negative_threshold
     assert found.calibrated_negative_threshold <= found.calibrated_positive_threshold <= found.positive_threshold
-
-
-def test_quantiles_of_a_scaled_posterior_select_the_same_pairs() -> None:
-    """What makes estimators interchangeable: only the order of figures counts."""
-    (scores, intents), *_ = random_shards(2, 1)
-
-    def shrunk(name: str, power: float) -> pa.Table:
-        place = scores.schema.get_field_index(name)
-        return scores.set_column(place, scores.schema.field(name), pa.array(scores[name].to_numpy() ** power))
-
-    assigned: list[PseudoLabels] = []
-    for table in (scores, shrunk("prob_mean", 1.5)):
-        resolved = resolve_rule(rule(**PseudoLabelRule.quantiles().model_dump()), [(table, intents)])
-        assigned.append(assign(choose_views(table, intents, resolved), resolved))
-    assert assigned[0].keep.any()
-    np.testing.assert_array_equal(assigned[0].keep, assigned[1].keep)
-    np.testing.assert_array_equal(assigned[0].label[assigned[0].keep], assigned[1].label[assigned[1].keep])
 
 
 def test_over_a_pool_a_candidate_competes_with_its_rivals() -> None:

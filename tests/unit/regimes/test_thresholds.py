@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from icalib.core.files import read_json
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, preview
 from icalib.regimes.pseudo_labels import SELECT_NONE, PseudoLabelRule, assign, negative_at, positive_at, resolve_rule
 from icalib.regimes.round_tally import ShardTally, round_summary
-from icalib.scoring.gain import choose_views, subsampled
+from icalib.scoring.gain import choose_views
 from icalib.stages.executor import LocalExecutor
 
 PROBS = st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95])  # few values, so that there are ties
@@ -166,17 +165,3 @@ def test_a_block_is_labelled_where_the_scores_are_at_another_path(tmp_path: Path
     other = PseudoLabelJob(scores=known(tmp_path / "there"), rule=PseudoLabelRule(), round=1)
     other.compute_shard(0, block, tmp_path / "labels", torch.device("cpu"))
     assert pq.read_table(tmp_path / "labels" / "pseudo-000000.parquet")["label"].to_pylist() == [1, 0]
-
-
-def test_quantiles_read_no_more_shards_than_they_keep() -> None:
-    read: list[int] = []
-
-    class Counted(Sequence[int]):
-        def __len__(self) -> int:
-            return 1300
-
-        def __getitem__(self, index: Any) -> Any:
-            read.append(index)
-            return index
-
-    assert subsampled(cast("Any", Counted())) == list(range(0, 1300, 4)) == read

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from icalib.heads.head import LogitPosterior
 from icalib.inference.moments import mixture_moments
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross
-from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
+from icalib.uncertainty.estimator import AbstractEstimator, MCDropout, Posterior
 
 FOUR = MCDropout.Config(num_passes=4)
 MOMENTS = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
@@ -45,13 +43,6 @@ class MadeModel:
     def posterior(self) -> LogitPosterior:
         assert self._posterior is not None
         return self._posterior
-
-
-def test_a_deterministic_pass_is_asked_for_once() -> None:
-    model = MadeModel(lambda _: [0.5, -3.0])
-    result = Deterministic.Config().build().estimate(model)
-    assert model.asked == [(False, 0)]
-    torch.testing.assert_close(result.prob_mean, torch.sigmoid(torch.tensor([0.5, -3.0]).double()))
 
 
 def test_mc_dropout_asks_for_numbered_stochastic_passes() -> None:
@@ -89,20 +80,6 @@ def test_the_mean_field_changes_the_mean_probability_alone() -> None:
     assert 0 < (exact.prob_mean - approximate.prob_mean).abs().max().item() < 0.012
     for name in MOMENTS[1:]:
         assert torch.equal(getattr(exact, name), getattr(approximate, name))
-
-
-@pytest.mark.parametrize("cheap", [True, False])
-def test_dropout_gives_variance_also_where_only_attention_has_any(
-    tiny_bert: Path, store: TokenStore, tmp_path: Path, cheap: bool
-) -> None:
-    backbone = Path(shutil.copytree(tiny_bert, tmp_path / "backbone"))
-    config = json.loads((backbone / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.3}
-    (backbone / "config.json").write_text(json.dumps(config))
-    columns = scores(tiny_ranker(backbone, cheap_dropout=cheap), store, FOUR)
-    for name in ("logit_var", "prob_var", "mutual_information"):
-        assert (columns[name] > 0).all()
-    assert (columns["num_passes"] == 4).all()
 
 
 def test_stochastic_passes_leave_the_model_as_it_is_also_after_an_error(
