@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 
 from icalib.calibration.calibrator import Isotonic, Platt, Temperature
-from icalib.calibration.fitted import AffineMap
 
 GRID = np.linspace(-12, 12, 49)
 
@@ -53,29 +50,9 @@ def test_platt_agrees_with_sigmoid_calibration(pairs: tuple[np.ndarray, np.ndarr
     np.testing.assert_allclose(prob, by_scikit_learn("sigmoid", pairs), atol=1e-4)
 
 
-def test_platt_is_a_logistic_regression_on_smoothed_targets(pairs: tuple[np.ndarray, np.ndarray]) -> None:
-    logit, label = pairs
-    right, wrong = label.sum(), (1 - label).sum()
-    target = np.where(label == 1, (right + 1) / (right + 2), 1 / (wrong + 2))
-    model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(
-        np.tile(logit, 2)[:, None], np.repeat([1, 0], len(logit)), sample_weight=np.concatenate([target, 1 - target])
-    )
-    fitted = Platt.Config().build().fit(logit, label)
-    assert isinstance(fitted, AffineMap)
-    assert (fitted.slope, fitted.offset) == pytest.approx((model.coef_[0, 0], model.intercept_[0]), rel=1e-4)
-
-
 def test_temperature_agrees_with_temperature_calibration(pairs: tuple[np.ndarray, np.ndarray]) -> None:
     prob = Temperature.Config().build().fit(*pairs).apply(GRID)
     np.testing.assert_allclose(prob, by_scikit_learn("temperature", pairs), atol=1e-4)
-
-
-def test_temperature_is_a_logistic_regression_through_the_origin(pairs: tuple[np.ndarray, np.ndarray]) -> None:
-    logit, label = pairs
-    model = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10).fit(logit[:, None], label)
-    np.testing.assert_allclose(
-        Temperature.Config().build().fit(logit, label).apply(GRID), expit(model.coef_[0, 0] * GRID), atol=1e-5
-    )
 
 
 def test_isotonic_agrees_with_isotonic_regression(pairs: tuple[np.ndarray, np.ndarray]) -> None:

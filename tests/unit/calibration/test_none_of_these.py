@@ -62,15 +62,6 @@ def test_the_fit_is_the_logistic_regression_of_scikit_learn() -> None:
     )
 
 
-def test_its_mean_is_the_fraction_of_unanswerable_pools_and_it_tells_them_apart_on_other_pools() -> None:
-    logit, offsets, answerable = made_pools(400)
-    fitted = fit_none_of_these(logit, offsets, answerable)
-    assert fitted.p_none(logit, offsets).mean() == pytest.approx((~answerable).mean(), abs=1e-6)
-    logit, offsets, answerable = made_pools(400, seed=1)
-    p_none = fitted.p_none(logit, offsets)
-    assert p_none[~answerable].mean() > p_none[answerable].mean() + 0.15
-
-
 @given(POOLS, st.randoms(use_true_random=False))
 def test_the_order_of_candidates_and_of_pools_changes_nothing(pools: Pools, random: object) -> None:
     fitted = fit_none_of_these(*made_pools(60))

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from unit.metrics.made_predictions import pool_scores, simulated_table
+from unit.metrics.made_predictions import pool_scores
 
 from icalib.core.errors import DataError
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.metric import Evaluation
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.ranking import recall_at_k
 
 PAIRS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0, 1])), min_size=1, max_size=30)
 
@@ -20,11 +19,6 @@ def decided(scores: PoolScores, threshold: float = 0.5, decision: Decision = "th
     """Precision, recall and F1."""
     evaluation = Evaluation(scores, threshold, decision)
     return [find_metric(name).value(evaluation) for name in ("P", "R", "F1")]
-
-
-def test_by_argmax_all_three_are_recall_at_one() -> None:
-    scores = PoolScores.from_predictions(simulated_table(200, seed=4, decimals=0))
-    assert decided(scores, decision="argmax") == pytest.approx([recall_at_k(scores, 1).mean()] * 3)
 
 
 def test_by_argmax_with_several_right_candidates() -> None:

@@ -36,12 +36,6 @@ def test_metrics_are_means_over_all_ways_to_break_ties(pools: tuple[list[list[fl
     assert top_candidate(scores).hit == pytest.approx([np.mean([way[0] for way in of_pool]) for of_pool in ways])
 
 
-def test_one_right_candidate_among_ties() -> None:
-    scores = pool_scores([[5, 3, 3, 3, 1]], [[0, 1, 0, 0, 0]])
-    assert [recall_at_k(scores, k)[0] for k in (1, 2, 3, 4)] == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    assert average_precision(scores)[0] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
-
-
 def test_infinite_logits_rank_like_others() -> None:
     scores = pool_scores([[-np.inf, np.inf, np.inf]], [[0, 1, 0]], [[0, 1, 1]])
     assert recall_at_k(scores, 1)[0] == 0.5

@@ -60,16 +60,6 @@ def test_a_promise_is_broken_at_most_as_often_as_its_confidence_allows(over_conf
     assert broken <= 20 + 3 * np.sqrt(200 * 0.1 * 0.9)
 
 
-def test_22_right_answers_are_enough_and_21_are_not() -> None:
-    others = at_level([0.9, 0.9, 0.9], [1, 1, 1])
-    assert control_risk(at_level([0.9] * 22, [1] * 22), others, 0.1).threshold == 0.9
-    refused = control_risk(at_level([0.9] * 21, [1] * 21), at_level([0.9] * 100, [1] * 100), 0.1)
-    assert (refused.threshold, refused.num_pools, refused.num_wrong) == (None, 21, 0)
-    assert refused.num_needed is not None
-    assert refused.num_needed > 21
-    assert "21 test pools can't promise at most 10% wrong answers; about" in refused.refusal
-
-
 def test_the_number_of_pools_that_is_named_is_enough_in_most_draws() -> None:
     refused = control_risk(simulated(60, 1), simulated(4_000, 2), 0.1)
     assert refused.num_needed is not None

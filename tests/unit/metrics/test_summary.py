@@ -73,12 +73,6 @@ def test_by_argmax_p_r_and_f1_are_those_of_the_best_candidates(decimals: int | N
     assert summaries[1]["F1"] != summaries[0]["F1"]
 
 
-def test_pools_may_be_ragged() -> None:
-    predictions = prediction_table([[3, 1, 0], [0, 1], [2, 2, 1, 0]], [[1, 1, 0], [1, 0], [0, 1, 0, 0]])
-    summary = summarise(predictions, threshold=0.6, seed=0, num_bootstrap=50)
-    assert values_of(summary) == pytest.approx(measured_directly(predictions, 0.6))
-
-
 @pytest.mark.parametrize("decimals", [None, 1])
 def test_intervals_are_those_of_resampled_pools(decimals: int | None) -> None:
     num_pools, num_bootstrap = 40, 60
@@ -110,14 +104,13 @@ def overconfident(num_pools: int, seed: int) -> pa.Table:
     return prediction_table((1.5 * log_odds).tolist(), label.tolist())
 
 
-@pytest.mark.parametrize("num_pools", [100, 400])
-def test_intervals_of_calibration_errors_cover_the_truth(num_pools: int) -> None:
+def test_intervals_of_calibration_errors_cover_the_truth() -> None:
     """Over many corpora; percentiles of resamples cover top-1 ECE in almost none, where pools are few."""
     truth = values_of(summarise(overconfident(30_000, seed=0), threshold=0.5, seed=0, num_bootstrap=0))
     covered = dict.fromkeys(sorted(BASIC_INTERVAL | {"Brier", "NLL"}), 0)
     num_corpora = 30
     for seed in range(1, num_corpora + 1):
-        for row in summarise(overconfident(num_pools, seed), threshold=0.5, seed=seed, num_bootstrap=150).to_pylist():
+        for row in summarise(overconfident(100, seed), threshold=0.5, seed=seed, num_bootstrap=150).to_pylist():
             if (name := row["metric"]) in covered:
                 covered[name] += row["low"] <= truth[name] <= row["high"]
     too_low = {name: times for name, times in covered.items() if times < 0.65 * num_corpora}
