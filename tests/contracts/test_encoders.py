@@ -35,13 +35,6 @@ def ranker(request: pytest.FixtureRequest, tiny_bert: Path) -> Ranker:
     return Ranker(RankerConfig(encoder=encoder, link=link)).eval()
 
 
-def test_it_says_what_it_reads_and_how_wide_its_output_is(ranker: Ranker) -> None:
-    encoder = ranker.encoder
-    assert encoder.width >= 1
-    assert encoder.vocabulary >= 1
-    assert encoder.max_length >= BUDGET.max_candidate_tokens
-
-
 def test_every_candidate_is_scored_whatever_is_beside_it(ranker: Ranker, store: TokenStore) -> None:
     """Padding and the other inputs of a batch change nothing but rounding."""
     together = scores(ranker, store, range(6))["logit_mean"]

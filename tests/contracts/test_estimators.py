@@ -45,10 +45,6 @@ def estimate(config: AbstractEstimator.Config, *, noise: float = 1.0, order: Ten
     return config.build().estimate(NoisyModel(config.needs, noise, order))
 
 
-def test_it_says_what_the_model_must_have(estimator: AbstractEstimator.Config) -> None:
-    assert estimator.needs in ("nothing", "dropout", "posterior")
-
-
 def test_moments_are_within_their_bounds(estimator: AbstractEstimator.Config) -> None:
     moments = estimate(estimator)
     for name in FIELDS:

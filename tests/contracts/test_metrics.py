@@ -60,13 +60,6 @@ def pools(metric: Metric) -> Pools:
     return Pools(logits.round(), labels, expit(logits))
 
 
-def test_a_metric_describes_itself(metric: Metric) -> None:
-    assert metric.name
-    assert metric.description
-    assert metric.tag == f"{metric.group}/{metric.name}"
-    assert metric.direction in ("maximize", "minimize", None)
-
-
 def test_the_order_of_pools_changes_nothing(metric: Metric, pools: Pools) -> None:
     shuffled = pools.take(np.random.default_rng(0).permutation(NUM_POOLS))
     assert metric.value(shuffled.evaluation()) == pytest.approx(metric.value(pools.evaluation()), abs=1e-12)
