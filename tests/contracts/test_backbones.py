@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.artifacts import known
-from helpers.observers import Silent
+from helpers.observers import DyingEngine, Interrupted, Silent
 from helpers.scoring import score_pools
 from helpers.tiny_families import FAMILIES, Family, write_family
 from helpers.tiny_models import BUDGET, attention_mask, pool_texts, random_batch, sharpened, tiny_ranker, token_store
@@ -102,22 +102,6 @@ def test_all_its_dropout_is_set_and_drawn(made: Made, cheap: bool) -> None:
             assert ((found - expected).abs() > 1e-4).all()
         else:
             torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
-
-
-class Interrupted(Exception):
-    """The end of a process, before its third update."""
-
-
-class DyingEngine(LocalEngine):
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.updates = 0
-
-    def backward_and_step(self, loss: Tensor) -> None:
-        self.updates += 1
-        if self.updates == 3:
-            raise Interrupted
-        super().backward_and_step(loss)
 
 
 class Best(Silent):

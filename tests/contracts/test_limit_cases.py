@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.observers import Silent
 from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
+from helpers.tiny_training import train_and_score
 
 from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
@@ -19,34 +19,16 @@ from icalib.methods.method import Method
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross
-from icalib.training.conditioning import Conditioning
 from icalib.training.cross_encoder import answer_curriculum
 from icalib.training.examples import gold_labels
-from icalib.training.local_engine import LocalEngine
-from icalib.training.loop import train
-from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")
 
 
 def scores(method: Method, backbone: Path, store: TokenStore) -> dict[str, list[Any]]:
-    """Scores of two pools by the method, trained for an epoch on three others."""
-    method = with_settings(method, {"encoder.backbone": str(backbone), "encoder.budget": BUDGET})
-    torch.manual_seed(0)
-    parts = {"encoder": method.encoder, "head": method.head, "link": method.loss.link}
-    ranker = Ranker(RankerConfig(**parts))
-    settings = TrainingSettings(epochs=1, batch_size=4, precision="fp32", learning_rate=1e-3)
-    pools = gold_labels(store, [0, 1, 2], with_intents=False)
-    curriculum = answer_curriculum(
-        pools, store, ranker.layout, method.loss.build(), settings, num_intents=0, seed=0
-    )  # fmt: skip
-    train(ranker, LocalEngine(ranker, settings), curriculum, settings, Silent(), seed=0, validation=None)
-    if method.head.has_posterior:
-        assert isinstance(curriculum, AnswerCurriculum)
-        Conditioning(curriculum, settings, CPU, 0).complete(ranker)
-    context = LoadedCross(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
-    return score_pools(context, store, [5, 6], with_intents=False, seed=0)[0].to_pydict()
+    """Scores of two pools by the method, trained on two others."""
+    return train_and_score(method, backbone, store, rows=(5, 6)).scores.to_pydict()
 
 
 def changed(name: str, **settings: Any) -> Method:

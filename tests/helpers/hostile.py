@@ -37,11 +37,6 @@ YAML_TEXTS = st.one_of(
 )  # fmt: skip
 
 
-def mutated(valid: Any) -> st.SearchStrategy[Any]:
-    """Draw changed copies of a valid value."""
-    return st.randoms(use_true_random=False).map(lambda rng: changed_value(valid, rng))
-
-
 def changed_value(value: Any, rng: random.Random) -> Any:
     """Return a copy of a value with one to three of its members replaced, added or left out."""
     value = copy.deepcopy(value)

@@ -61,7 +61,7 @@ def train_and_score(
     parts = {"encoder": method.encoder, "head": method.head, "link": method.loss.link}
     ranker = Ranker(RankerConfig(**parts, intents=names))
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
-    settings = TrainingSettings(epochs=2, batch_size=4, precision="fp32", warmup_fraction=0)
+    settings = TrainingSettings(epochs=2, learning_rate=1e-3, batch_size=4, precision="fp32", warmup_fraction=0)
     pools = gold_labels(store, [0, 1], with_intents=with_intents)
     curriculum = answer_curriculum(
         pools, store, ranker.layout, method.loss.build(), settings, num_intents=len(names), seed=0

@@ -6,14 +6,13 @@ import pytest
 import torch
 from helpers.artifacts import known
 from helpers.observers import Silent
-from pydantic import SerializeAsAny
+from helpers.tiny_language_models import Kind, write_tiny_language_model
+from helpers.tiny_models import pool_texts
 
-from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 from icalib.data.pools import as_pools, read_rows
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
-from icalib.generation.generator import AbstractGenerator
 from icalib.generation.language_model import (
     GeneratorJob,
     LanguageModel,
@@ -22,7 +21,7 @@ from icalib.generation.language_model import (
     WritingCurriculum,
     context_texts,
 )
-from icalib.generation.retrieval import Retrieval, gold, question_index, training_rows
+from icalib.generation.retrieval import gold, question_index, training_rows
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
 from icalib.training.settings import TrainingSettings
@@ -35,6 +34,13 @@ FP32 = TrainingSettings(precision="fp32", batch_size=8)
 def config(model: Path, **values: object) -> LanguageModel.Config:
     fields = {"model": str(model), "training": FP32, "max_source_tokens": 40, "max_target_tokens": 24}
     return LanguageModel.Config.model_validate(fields | values)
+
+
+@pytest.fixture(scope="module", params=["bart", "t5"])
+def language_model(request: pytest.FixtureRequest, tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random BART or T5."""
+    kind: Kind = request.param
+    return write_tiny_language_model(tmp_path_factory.mktemp(kind), kind, pool_texts(tiny_pools))
 
 
 @pytest.fixture(scope="module")
@@ -131,20 +137,3 @@ def test_models_that_can_not_write_are_refused_before_anything_is_computed(
         config(tiny_bert).check()
     with pytest.raises(SettingError, match="only 96 positions"):
         Writer(str(language_model), config(language_model, max_target_tokens=200))
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("facebook/bart-base", LanguageModel.Config(model="facebook/bart-base")),
-        ({"target": "my/model", "top_p": 0.8}, LanguageModel.Config(model="my/model", top_p=0.8)),
-        ("retrieval", Retrieval.Config()),
-    ],
-)
-def test_a_name_with_a_slash_is_short_for_a_language_model(value: object, expected: AbstractGenerator.Config) -> None:
-    class Holder(Settings):
-        generator: SerializeAsAny[AbstractGenerator.Config]
-
-    assert validated(Holder, {"generator": value}).generator == expected
-    with pytest.raises(SettingError, match="language-model, retrieval"):
-        validated(Holder, {"generator": "bart"})

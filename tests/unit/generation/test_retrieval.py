@@ -56,15 +56,6 @@ def test_scores_are_those_of_rank_bm25(texts: list[list[str]], query: list[str])
     assert list(zip(-scores, places, strict=True)) == sorted(zip(-scores, places, strict=True))
 
 
-def test_no_grey_answer_repeats_the_right_one_or_stands_in_the_pool(tiny_pools: Path, labelled: list[Pool]) -> None:
-    found = retrieval(tiny_pools).grey_answers(labelled, 2, seed=1)
-    assert sum(map(len, found)) > len(labelled)
-    for pool, answers in zip(labelled, found, strict=True):
-        keys = [text_key(answer) for answer in answers]
-        assert len({*keys, *map(text_key, pool.candidates)}) == len(keys) + len(pool.candidates)
-        assert not any(is_near_duplicate(answer, gold(pool)) for answer in answers)
-
-
 def test_grey_answers_are_the_best_for_the_users_last_utterance(tiny_pools: Path, labelled: list[Pool]) -> None:
     repository = {text_key(c): c for pool in read_pools(tiny_pools, "train") for c in pool.candidates}
     okapi = BM25Okapi([tokenize(text) for text in repository.values()])

@@ -45,10 +45,6 @@ def test_a_subset_keeps_everything_about_its_pools() -> None:
     assert found.p_none.tolist() == [0.2, 0.9]
 
 
-def test_scores_of_unlabelled_pools_are_not_checked() -> None:
-    assert pool_scores([[3, 1], [np.nan, 5]], [[1, 0], [-1, -1]]).num_pools == 1
-
-
 @pytest.mark.parametrize(
     ("column", "values", "field", "message"),
     [

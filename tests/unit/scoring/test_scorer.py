@@ -13,10 +13,9 @@ from icalib.core.errors import PosteriorError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
-from icalib.models.ranker import Ranker, load_for_scoring, load_ranker
+from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross, predict_intents
 from icalib.scoring.gain import IntentChoice
-from icalib.scoring.scores import SCORE_SCHEMA, SHARD_INTENT_SCHEMA
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
 ROWS = [7, 2, 30]
@@ -29,20 +28,6 @@ def ranker(tiny_bert: Path, intents: tuple[str, ...]) -> Ranker:
 
 def context(ranker: Ranker, estimator: AbstractEstimator.Config, max_tokens: int = 2048) -> LoadedCross:
     return LoadedCross(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", max_tokens)
-
-
-def test_both_views_of_every_pair_are_scored_in_the_order_of_the_pools(ranker: Ranker, store: TokenStore) -> None:
-    scores, intents = score_pools(
-        context(ranker, MCDropout.Config(num_passes=2)), store, ROWS, with_intents=True, seed=1
-    )
-    assert intents is not None
-    assert (scores.schema, intents.schema) == (SCORE_SCHEMA, SHARD_INTENT_SCHEMA)
-    assert scores["view"].to_pylist() == ["plain"] * 12 + ["intent"] * 12
-    assert scores["row"].to_pylist() == [row for row in ROWS for _ in range(4)] * 2
-    assert scores["candidate"].to_pylist() == [0, 1, 2, 3] * 6
-    gold = [int(candidate == store.pool(row).label) for row in ROWS for candidate in range(4)]
-    assert scores["label"].to_pylist() == gold * 2
-    assert intents["row"].to_pylist() == ROWS
 
 
 def test_a_deterministic_score_is_the_logit_of_the_pair(ranker: Ranker, store: TokenStore) -> None:
@@ -150,34 +135,3 @@ def test_choices_of_intents() -> None:
     assert IntentChoice(choice="argmax").chosen(probs / 10).tolist() == [1]
     assert IntentChoice(choice="top_k", top_k=3).chosen(probs / 10).tolist() == [1, 2, 3]
     assert IntentChoice(choice="top_k", top_k=9).chosen(probs).tolist() == [0, 1, 2, 3]
-
-
-CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tiny_bert: Path, intents: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cross-encoder with an intent head."""
-    torch.manual_seed(0)
-    ranker = Ranker(ranker_config(tiny_bert, intents=intents))
-    folder = tmp_path_factory.mktemp("checkpoint")
-    ranker.save(folder, ranker.state_dict())
-    return folder
-
-
-@pytest.mark.parametrize("estimator", [Deterministic.Config(), MCDropout.Config(num_passes=2)])
-def test_weights_rounded_once_give_the_same_scores(
-    estimator: AbstractEstimator.Config, checkpoint: Path, store: TokenStore
-) -> None:
-    rankers = [load_ranker(checkpoint).eval(), load_for_scoring(checkpoint, "bf16", CPU)]
-    tables = [
-        score_pools(
-            LoadedCross(ranker, ranker.layout, estimator.build(), CPU, "bf16", 2048),
-            store,
-            [3, 5],
-            with_intents=True,
-            seed=1,
-        )
-        for ranker in rankers
-    ]
-    assert tables[0] == tables[1]

@@ -1,25 +1,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from helpers.tiny_models import tiny_ranker
 
-from icalib.core.seeding import child_seed
-from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Budget, Layout, Lists, TokenPool, TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
 from icalib.training.epochs import AnswerInputs, Examples
-from icalib.training.examples import TASKS, Example, PairLabels, encode, gold_labels, sampled_positions, target
+from icalib.training.examples import Example, PairLabels, encode, gold_labels, sampled_positions, target
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import PlainValidation
 
 
 @pytest.fixture(scope="module")
@@ -167,75 +163,12 @@ def test_negatives_are_drawn_anew_each_epoch_and_are_the_same_in_both_views(stor
     assert plans[0] == plans[1]  # a function of seed and number
 
 
-def written(pool: PairLabels, tokens: TokenPool, layout: Layout) -> Iterator[Example]:
-    """The examples of one pool, each of the length of its ids."""
-    wanted = [
-        *(("answer_plain", position) for position in range(len(pool.candidates))),
-        *(("answer_intent", int(position)) for position in np.flatnonzero(pool.intent_view)),
-        *(("intent", turn) for turn, names in enumerate(pool.intents) if len(names) and pool.learn_intents),
-    ]
-    for task, position in wanted:
-        example = Example(task, pool, position, 0)  # type: ignore[arg-type]
-        yield example._replace(length=len(encode(example, tokens, layout)[0]))
-
-
-def plain_epoch(made: AnswerCurriculum, epoch: int) -> list[list[Example]]:
-    """An epoch whose every example is an object from the start."""
-    rng, settings = np.random.default_rng(child_seed(made.seed, "epoch", epoch)), made.settings
-    examples: list[Example] = []
-    for pool in made.pools:
-        wrong, right = (np.flatnonzero(pool.labels == label) for label in (0, 1))
-        number = (settings.train_negatives or 99) * len(right) or (settings.train_negatives or 99) + 1
-        if number < len(wrong):
-            pool = pool.at(np.sort(np.append(right, rng.choice(wrong, number, replace=False))))
-        examples += written(pool, made.store.pool(pool.row), made.layout)
-    batches: list[list[Example]] = []
-    for task in TASKS:
-        chosen = [example for example in examples if example.task == task]
-        labels = [e.labels.labels[e.position] for e in chosen] if made.loss.balanced and task != "intent" else None
-        lengths = [example.length for example in chosen]
-        found = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng, classes=labels)
-        batches += [[chosen[index] for index in batch] for batch in found]
-    return [batches[index] for index in rng.permutation(len(batches))]
-
-
-def readable(batches: Sequence[Sequence[Example]]) -> list[list[tuple[object, ...]]]:
-    return [
-        [
-            (e.task, e.position, e.length, e.labels.row, e.labels.candidates.tolist(), e.labels.labels.tolist())
-            for e in b
-        ]
-        for b in batches
-    ]
-
-
-@pytest.mark.parametrize("balanced", [False, True])
-@pytest.mark.parametrize("train_negatives", [None, 1, 2])
-@pytest.mark.parametrize("turn_separators", [False, True])
-def test_an_epoch_of_arrays_is_that_of_objects(
-    store: TokenStore, layout: Layout, balanced: bool, train_negatives: int | None, turn_separators: bool
-) -> None:
-    """Of gold pools with intents and without, of pseudo-labelled ones, and of one without a right candidate."""
-    gold = [labels for row in range(30, 0, -1) for labels in gold_labels(store, [row], with_intents=row % 3 > 0)]
-    kept = [labels.at(np.array([3, 0, 2])) for labels in gold[:8]]
-    pseudo = [replace(one, intent_view=one.candidates > one.row % 4, intents=one.intents[:2]) for one in kept]
-    pools = [*gold, *pseudo, replace(gold[0], labels=np.zeros(4, int))]
-    settings = TrainingSettings(train_negatives=train_negatives, batch_size=5, max_tokens_per_batch=512)
-    loss = (HeadObjective if balanced else BinaryCrossEntropy).Config().build()
-    assert loss.balanced == balanced
-    separated = replace(layout, turn_separators=turn_separators)
-    made = AnswerCurriculum(pools, store, separated, loss, settings, num_intents=7, seed=1)
-    for epoch in range(2):
-        found, expected = made.batches(epoch), readable(plain_epoch(made, epoch))
-        assert readable(found) == expected
-        assert readable(found[1:3]) == expected[1:3]
-        assert readable([found[-1]]) == expected[-1:]
-    every = made.pairs()
-    expected_pairs = [[e for batch in plain_epoch(made, 0) for e in batch if e.task != "intent"]]
-    assert readable([[every.example(number) for number in range(len(every))]]) == readable(expected_pairs)
-    assert every.rows_M.tolist() == [example.labels.row for example in expected_pairs[0]]
-    labels = every.labels(np.arange(len(every)))
-    assert labels.tolist() == [example.labels.labels[example.position] for example in expected_pairs[0]]
+def test_pairs_have_the_rows_and_labels_of_their_examples(store: TokenStore, layout: Layout) -> None:
+    every = curriculum(store, layout, [5, 2, 9]).pairs()
+    examples = [every.example(number) for number in range(len(every))]
+    assert every.rows_M.tolist() == [example.labels.row for example in examples]
+    right = [example.labels.labels[example.position] for example in examples]
+    assert every.labels(np.arange(len(every))).tolist() == right
 
 
 def test_no_batch_exceeds_the_token_budget(store: TokenStore, layout: Layout) -> None:
@@ -256,16 +189,3 @@ def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
     for task in ("answer_plain", "answer_intent"):
         of_task = [batch for batch in batches if batch[0].task == task]
         assert [[int(target(e, 7)[0]) for e in batch] for batch in of_task] == [[1] * 4 + [0] * 4] * 6
-
-
-def test_validation_figures_are_the_same_however_many_workers_share_the_pools(tokens: Path, tiny_bert: Path) -> None:
-    ranker = tiny_ranker(tiny_bert)
-    store, settings = TokenStore(tokens / "validation.arrow"), TrainingSettings(precision="fp32")
-    validation = PlainValidation(store, range(len(store)), settings, torch.device("cpu"))
-    alone, *shared = (
-        validation.metrics([validation(ranker, rank, number) for rank in range(number)])
-        for number in (1, 3, len(store) + 1)
-    )
-    assert set(alone) == {"class/F1", "rank/R@1", "rank/MAP", "cal/ECE", "cal/NLL"}
-    for metrics in shared:
-        assert metrics == pytest.approx(alone, rel=1e-5)

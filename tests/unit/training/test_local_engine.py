@@ -21,12 +21,6 @@ def engine(tiny_bert: Path, tmp_path: Path) -> LocalEngine:
     return LocalEngine(tiny_ranker(tiny_bert), TrainingSettings(), folder=tmp_path)
 
 
-def test_a_checkpoint_is_loaded_as_it_was_saved(engine: LocalEngine) -> None:
-    assert engine.load() is None
-    engine.save({"step": 3})
-    assert engine.load() == {"step": 3}
-
-
 @pytest.mark.parametrize("damage", [truncate, empty, write_garbage])
 def test_a_damaged_checkpoint_is_refused_with_its_name(engine: LocalEngine, tmp_path: Path, damage: Damage) -> None:
     engine.save({"step": 3})

@@ -260,15 +260,3 @@ def test_on_a_gpu_losses_are_read_at_points_of_the_curve_only() -> None:
     assert losses.note("answer") == ""
     with pytest.raises(AssertionError, match="too early"):
         losses.taken()
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_an_infinite_loss_is_named_with_its_update(device: str) -> None:
-    losses = RunningLosses(torch.device(device))
-
-    def read() -> None:
-        losses.add("answer", torch.tensor(float("inf")), 7)
-        losses.taken()
-
-    with pytest.raises(IcalibError, match="the loss is inf in update 8"):
-        read()
