@@ -73,7 +73,8 @@ def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pool
 
 
 def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
-    made = {"limit": LIMIT, "settings": {"post_training": None, "regime.training.epochs": 1}, "experiment": "curve"}
+    quick = {"post_training": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
+    made = {"limit": LIMIT, "settings": quick, "experiment": "curve"}
     place = {"backbone": str(tiny_bert), "runs": runs, "executor": "local"}
     found = icalib.curve(["bert"], tiny_pools, fractions=[0.3, 0.1], seeds=2, resample_labels=True, **made, **place)
     (points,) = found.curve.curves.values()

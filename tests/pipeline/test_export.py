@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from safetensors.torch import load_file
 from scipy.special import logit
 
 import icalib
-from icalib.cli import main
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.data.schema import Pool
@@ -99,16 +97,14 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     tiny_bert: Path,
     pools: list[Pool],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """Two texts of a context, MC dropout and the cosine: nothing of it folds."""
-    teacher = finished(around, tiny_pools, tiny_bert, "teacher", "icast-teacher")
-    arguments = ["icalib", "export", str(teacher.folder.path), "--out", str(tmp_path / "student")]
-    distil = ["--distil", "--runs", str(around.runs), "--executor", "local"]
-    monkeypatch.setattr(sys, "argv", [*arguments, *distil])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
+    """Two texts of a context and MC dropout: nothing of it folds."""
+    command = request.getfixturevalue("icalib")
+    quick = {"regime.training.epochs": 1, "uncertainty.num_passes": 2}
+    teacher = finished(around, tiny_pools, tiny_bert, "teacher", "icast-teacher", **quick)
+    distil = ("--distil", "--limit", 30, "--runs", around.runs, "--executor", "local")
+    assert command("export", teacher.folder.path, "--out", tmp_path / "student", *distil)[0] == 0
     context = [turn.text for turn in pools[0].context]
     found = cross_encoder(tmp_path / "student").predict(
         icalib.pair_texts(tmp_path / "student", context, pools[0].candidates)
@@ -121,7 +117,7 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     (targets,) = around.runs.glob(".cache/distil-targets-*/targets.parquet")
     whole = targets.read_bytes()
     targets.write_bytes(whole[:-20])  # damaged files are not believed
-    icalib.export(teacher.folder.path, tmp_path / "again", distil=True, runs=around.runs, executor="local")
+    icalib.export(teacher.folder.path, tmp_path / "again", distil=True, limit=30, runs=around.runs, executor="local")
     assert targets.read_bytes() == whole
 
 
