@@ -14,13 +14,11 @@ from helpers.pool_folders import read_pools
 from helpers.runs import small_settings
 
 from icalib.api.runs import load
-from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
 from icalib.data.simulate import simulate
 from icalib.metrics.pairs import PoolScores
-from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.finished import FinishedRun, evaluate
 from icalib.pipeline.run import RunContext, run
 
@@ -39,24 +37,19 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "quarter"
 
 
-def finished_run(method: str, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
+@pytest.fixture(scope="module")
+def bert(pools: Path, tiny_bert: Path, around: RunContext) -> FinishedRun:
     limit: Any = {"validation": LIMIT, "test": LIMIT}
-    return run(small_settings(method, pools, tiny_bert, limit=limit, **SHORT), around)
+    return FinishedRun.open(run(small_settings("bert", pools, tiny_bert, limit=limit, **SHORT), around).path)
 
 
-@pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray"])
-def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
-    """Pairs, whole pools, no training, pseudo labels, and generated texts."""
-    return finished_run(request.param, pools, tiny_bert, around)
-
-
-def test_every_kind_of_method_trains_on_them_and_measures_them(finished: RunFolder) -> None:
+def test_they_are_predicted_and_measured(bert: FinishedRun) -> None:
     for split in ("validation", "test"):
-        result = finished.result[split]
+        result = bert.folder.result[split]
         assert result.keys() >= METRICS
         assert 0 < result["none_rate"] < 1
         assert 0 <= result["AUROC_none"] <= 1
-        predictions = finished.predictions(split)
+        predictions = bert.folder.predictions(split)
         scores = PoolScores.from_predictions(predictions)
         assert scores.num_pools == result["num_pools"]
         assert result["none_rate"] == pytest.approx((~scores.answerable).mean())
@@ -66,10 +59,10 @@ def test_every_kind_of_method_trains_on_them_and_measures_them(finished: RunFold
         assert set(by_pool["p_none_count_distinct"].to_pylist()) == {1}
 
 
-def test_p_none_is_that_of_the_saved_map_and_calibrated_on_validation(finished: RunFolder) -> None:
-    fitted = Fitted.load(finished.fitted_path).none_of_these
+def test_p_none_is_that_of_the_saved_map_and_calibrated_on_validation(bert: FinishedRun) -> None:
+    fitted = bert.fitted.none_of_these
     assert fitted is not None
-    validation = PoolScores.from_predictions(finished.predictions("validation"))
+    validation = PoolScores.from_predictions(bert.folder.predictions("validation"))
     p_none = fitted.p_none(validation.logit, validation.offsets)
     np.testing.assert_allclose(validation.p_none, p_none, rtol=1e-9)
     assert p_none.mean() == pytest.approx((~validation.answerable).mean(), abs=1e-5)
@@ -79,11 +72,6 @@ def test_p_none_is_that_of_the_saved_map_and_calibrated_on_validation(finished: 
 def some_questions(pools: Path, names: list[str]) -> list[Question]:
     by_id = {pool.pool_id: pool for pool in read_pools(pools, "test")}
     return [Question(id=name, context=by_id[name].context, candidates=by_id[name].candidates) for name in names]
-
-
-@pytest.fixture(scope="module")
-def bert(pools: Path, tiny_bert: Path, around: RunContext) -> FinishedRun:
-    return FinishedRun.open(finished_run("bert", pools, tiny_bert, around).path)
 
 
 def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: FinishedRun, pools: Path) -> None:

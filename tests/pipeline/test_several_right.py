@@ -34,7 +34,7 @@ def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, aroun
     return run(small_settings(request.param, pools, tiny_bert, limit={}, post_training=None), around)
 
 
-def test_predictions_have_every_label_and_metrics_are_those_of_trec_eval(finished: RunFolder, pools: Path) -> None:
+def test_every_kind_of_method_has_all_labels_and_the_metrics_of_trec_eval(finished: RunFolder, pools: Path) -> None:
     by_id = {pool.pool_id: pool for pool in read_pools(pools, "test")}
     assert {len(pool.right) for pool in by_id.values()} == {0, 1, 2, 3}
     relevance: dict[str, dict[str, int]] = {}
@@ -52,5 +52,6 @@ def test_predictions_have_every_label_and_metrics_are_those_of_trec_eval(finishe
     if finished.result["method"] != "bm25":  # whose ties count in expectation
         for name, of_trec in names.items():
             assert result[name] == pytest.approx(np.mean([found[pool][of_trec] for pool in answerable])), name
+    assert result.keys() >= {"AUROC_none", "false_accepts@90", "ECE_none"}
     assert result["MRR"] >= result["hit@1"]
     assert result["hit@1"] >= result["R@1"]
