@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.runs import CPU, Silent, prediction_digest, run_context, small_settings, table_digest
+from helpers.runs import CPU, Silent, run_context, small_settings, table_digest
 from helpers.tiny_language_models import Kind, write_tiny_language_model
 from helpers.tiny_models import pool_texts
 
@@ -16,6 +16,7 @@ from icalib.core.events import ignore
 from icalib.core.files import read_json
 from icalib.core.job import Artifact
 from icalib.core.run_folder import RunFolder
+from icalib.data.pools import read_pool_set
 from icalib.data.selection import Selection
 from icalib.generation.job import GenerateJob
 from icalib.generation.language_model import LanguageModel
@@ -55,15 +56,6 @@ def test_gray_learns_from_retrieved_answers_and_records_it(runs: Path, tiny_pool
     assert texts.num_rows == generated["num_pools"] > 10
     assert "loss/answer_contrast" in finished.training()["tag"].to_pylist()
     assert finished.result["test"]["num_pools"] == 12
-
-
-def test_without_weight_gray_is_bert_and_shares_its_stages(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    bert = run(small_settings("bert", tiny_pools, tiny_bert, calibration="platt"), run_context(runs, Silent()))
-    listener = Silent()
-    none = small_settings("gray", tiny_pools, tiny_bert, **{"regime.contrast.weight": 0.0})
-    gray = run(none.model_copy(update={"experiment": "no-weight"}), run_context(runs, listener))
-    assert all(listener.stages.values())
-    assert prediction_digest(gray) == prediction_digest(bert)
 
 
 def test_big_learns_from_two_models_that_write(runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
@@ -107,8 +99,6 @@ def test_gray_learns_from_a_model_that_writes_and_resumes_where_it_was(
 
 
 def test_a_generator_that_can_not_be_loaded_is_refused_first(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    from icalib.data.pools import read_pool_set
-
     settings = small_settings("gray", tiny_pools, tiny_bert, **{"regime.generator": str(tmp_path / "nothing")})
     with pytest.raises(SettingError, match="can't load the generator"):
         check_fits(settings, read_pool_set(tiny_pools))
@@ -117,8 +107,6 @@ def test_a_generator_that_can_not_be_loaded_is_refused_first(tiny_pools: Path, t
 def test_a_softmax_over_pools_is_refused_first_where_some_have_no_right_candidate(
     tiny_pools: Path, tiny_bert: Path
 ) -> None:
-    from icalib.data.pools import read_pool_set
-
     settings = small_settings("bert", tiny_pools, tiny_bert, calibration="pool-softmax")
     pool_set = read_pool_set(tiny_pools)
     check_fits(settings, pool_set)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.asgi import ask
 from helpers.pool_folders import read_pools
 from helpers.runs import TRAINING, small_settings
 from huggingface_hub import ModelCard
@@ -21,9 +20,6 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.schema import Pool
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
-from icalib.serving.application import create_app
-from icalib.serving.limits import Limits
-from icalib.serving.served_run import QuestionScorer, ServedRun
 
 ALONE = {
     "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
@@ -58,20 +54,6 @@ def test_questions_get_the_probabilities_of_the_run(method: str, made: dict[str,
         found = ranker.predict_proba([(texts(pool), candidate) for candidate in pool.candidates])
         np.testing.assert_allclose(found, own["prob"], rtol=1e-5)
         assert ranker.rank(texts(pool), pool.candidates)[0].index == own["logit"].argmax()
-
-
-def test_it_is_served(made: dict[str, RunFolder], pools: list[Pool]) -> None:
-    path, pool = made["dual-encoder"].path, pools[0]
-    scorer = QuestionScorer.load(path)
-
-    async def score(asked: Pool) -> Any:
-        return scorer.score([asked])[0]
-
-    application = create_app(ServedRun.open(path), score, Limits(), None)
-    answer = ask(application, "/rerank", {"query": "my card is lost", "texts": list(pool.candidates)}).value
-    expected = LoadedRanker.load(path).rank(["my card is lost"], pool.candidates)
-    assert [item["index"] for item in answer] == [one.index for one in expected]
-    np.testing.assert_allclose([item["score"] for item in answer], [one.prob for one in expected], rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -92,22 +91,6 @@ def test_an_ensemble_averages_its_members_and_shares_the_first_with_bert(bert: R
     assert (columns(ensemble, "mutual_information")[0] > 0).any()
     for member in ("member-0", "member-1"):
         load_ranker(ensemble.checkpoint_path / member / "cross")
-
-
-def test_gpf_berts_ensemble_is_one_bert_read_twice(make: Runs) -> None:
-    ensemble, listener = make(
-        "ensemble", "twice", **{"regime.members": "plain_and_estimated", "uncertainty": "mc-dropout"}
-    )
-    assert not [name for name in listener.stages if name.startswith("member-")]
-    stages = {stage["name"]: Path(stage["path"]) for stage in ensemble.stages}
-    plain, estimated = (
-        pa.concat_tables([pq.read_table(path) for path in sorted(stages[name].glob("scores-*"))])
-        for name in ("test/scores", "test/scores-1")
-    )
-    assert not plain["logit_var"].to_numpy().any()
-    assert (estimated["logit_var"].to_numpy() > 0).all()
-    mean = (plain["prob_mean"].to_numpy() + estimated["prob_mean"].to_numpy()) / 2
-    np.testing.assert_allclose(columns(ensemble, "prob")[0], mean, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["platt", "pool-softmax"])

@@ -19,11 +19,9 @@ from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.questions import read_questions
 from icalib.data.simulate import simulate
 from icalib.pipeline.finished import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.guarantees import Guarantees
-from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 
 Command = Callable[..., tuple[int, str, str]]
@@ -124,13 +122,12 @@ def test_the_command_line_evaluates_and_reports_shift(
     assert "tested on counter" in (teacher.folder.path / "report.html").read_text()
 
 
-def write_questions(path: Path, pools: Path, *, older_turns: int = 0) -> list[str]:
+def write_questions(path: Path, pools: Path) -> list[str]:
     """Test pools with contexts of full length as questions; returns their ids."""
-    turns = [{"speaker": "user", "text": "long ago"}] * older_turns
     lines = [
         {
             "id": f"q-{pool.pool_id}",
-            "context": turns + [{"speaker": turn.speaker, "text": turn.text} for turn in pool.context],
+            "context": [{"speaker": turn.speaker, "text": turn.text} for turn in pool.context],
             "candidates": pool.candidates,
         }
         for pool in read_pools(pools, "test")
@@ -161,29 +158,6 @@ def test_questions_are_answered_where_the_run_is_sure(
     assert f"{sum(not answer['abstained'] for answer in answers)} of {len(ids)} answered" in err
     mean_size = np.mean([len(answer["set"]) for answer in answers])
     assert f"sets have {mean_size:.1f} candidates on average" in err
-
-
-def test_only_the_last_turns_count_and_files_are_written_whole(
-    teacher: FinishedRun, tiny_pools: Path, tmp_path: Path, icalib: Command
-) -> None:
-    write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
-    _, short, err = icalib("predict", teacher.folder.path, tmp_path / "q.jsonl.gz")
-    assert err == ""
-    assert not any(json.loads(line)["abstained"] or "set" in json.loads(line) for line in short.splitlines())
-    write_questions(tmp_path / "older.jsonl.gz", tiny_pools, older_turns=3)
-    out = tmp_path / "answers.jsonl"
-    icalib("predict", teacher.folder.path, tmp_path / "older.jsonl.gz", "--out", out)
-    assert out.read_text() == short
-
-
-def test_promises_that_cannot_be_kept_are_refused(teacher: FinishedRun, tiny_pools: Path, tmp_path: Path) -> None:
-    write_questions(tmp_path / "q.jsonl.gz", tiny_pools)
-    questions = list(read_questions(tmp_path / "q.jsonl.gz"))
-    ranker = LoadedRanker(teacher, teacher.load_members())
-    with pytest.raises(DataError, match=r"12 test pools can't promise at most 1% wrong answers"):
-        ranker.predict(questions, max_error=0.01)
-    with pytest.raises(DataError, match="12 pools are too few for answer sets"):
-        ranker.predict(questions, sets=0.99)
 
 
 def test_what_cannot_be_used_is_refused(teacher: FinishedRun, bm25: FinishedRun, elsewhere: Path) -> None:

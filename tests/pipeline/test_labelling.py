@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from helpers.annotators import exported
 from helpers.pool_folders import read_pools
@@ -16,7 +15,7 @@ from helpers.runs import small_settings
 from icalib import label_next
 from icalib.core.errors import SettingError
 from icalib.data.pools import read_column, read_pool_set
-from icalib.labelling.choose import Unlabelled, training_predictions
+from icalib.labelling.choose import Unlabelled
 from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.run import RunContext, run
 
@@ -48,22 +47,6 @@ def test_each_way_chooses_unlabelled_pools_of_different_dialogues(
     order = read_column(data, "train", "label_order")
     assert set(rows) <= set(bert.config.selection.rows("train", "unlabelled", order).tolist())
     assert len(set(rows)) == found[0].num_dialogues == 6
-
-
-def test_uncertain_pools_have_the_smallest_margins(bert: FinishedRun, around: RunContext, tmp_path: Path) -> None:
-    batch = label_next(
-        bert.folder.path, tmp_path / "b.csv", by="uncertain", number=1, runs=around.runs, executor="local"
-    )
-    assert "margin" in batch.how
-    table = training_predictions(bert, bert.config.data, around)
-    margins: dict[str, float] = {}
-    for name in set(table["pool_id"].to_pylist()):
-        probs = np.sort([row["prob"] for row in table.to_pylist() if row["pool_id"] == name])
-        margins[name] = probs[-1] - probs[-2]
-    order = read_column(bert.config.data, "train", "label_order")
-    unlabelled = set(bert.config.selection.rows("train", "unlabelled", order).tolist())
-    names = [pool.pool_id for pool in read_pools(bert.config.data, "train")]
-    assert margins[batch.pool_ids[0]] == min(margins[name] for row, name in enumerate(names) if row in unlabelled)
 
 
 def test_labels_of_annotators_reach_the_next_run(
@@ -123,12 +106,10 @@ def test_wrong_arguments_of_label_next(icalib: Command, tiny_pools: Path, argume
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(("method", "measure"), [("mc-dropout", "mutual information"), ("bm25", "margin")])
-def test_the_measure_of_uncertainty_is_what_the_method_has(
-    method: str, measure: str, around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+def test_a_run_without_a_model_chooses_by_its_margins_and_its_encoder(
+    around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
-    """BM25 has no model at all: diverse pools are then those of its encoder."""
-    finished = run(small_settings(method, tiny_pools, tiny_bert, post_training=None), around)
+    finished = run(small_settings("bm25", tiny_pools, tiny_bert), around)
     batch = label_next(finished.path, tmp_path / "b.csv", number=4, runs=around.runs, executor="local")
-    assert measure in batch.how
+    assert "margin" in batch.how
     assert batch.num_dialogues == 4

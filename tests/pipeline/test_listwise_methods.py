@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from helpers.runs import Silent, run_context, small_settings
 from icalib.core.run_folder import RunFolder
 from icalib.data.questions import Question
 from icalib.pipeline.evaluation import Fitted
-from icalib.pipeline.finished import FinishedRun, cost_of, evaluate
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 
@@ -59,14 +57,3 @@ def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(
     np.testing.assert_allclose([p for answer in same for p in answer.probs], expected, rtol=1e-4)
     assert sum(doubled.probs) == pytest.approx(1)
     assert len(doubled.probs) == 8
-
-
-def test_a_moved_run_evaluates_and_is_timed_as_any_other(finished: RunFolder, tiny_pools: Path, tmp_path: Path) -> None:
-    moved = shutil.copytree(finished.path, tmp_path / "moved")
-    shutil.rmtree(moved / "shift", ignore_errors=True)
-    opened = FinishedRun.open(moved)
-    result = evaluate(opened, tiny_pools, 6, run_context(tmp_path / "runs", Silent()))
-    assert result["test"]["F1"] == result["test"]["R@1"]
-    (cost,) = cost_of([opened], tiny_pools, num_pairs=8, repeats=1)
-    assert cost.num_pairs == 8
-    assert cost.seconds > 0

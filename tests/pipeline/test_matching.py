@@ -12,7 +12,6 @@ from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.run_folder import RunFolder
 from icalib.encoders.iart import IART
-from icalib.encoders.sam import SAM
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import load_ranker
 from icalib.pipeline.run import run
@@ -83,14 +82,3 @@ def test_without_labelled_intents_the_run_says_so_and_weighs_turns_alike(
     encoder = load_ranker(finished.checkpoint_path / "cross").encoder
     assert encoder.intent_classifier is None
     assert encoder.intent_attention.weight is None
-
-
-def test_sam_goes_on_from_a_post_trained_backbone(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    settings = small_settings("sam", tiny_pools, tiny_bert, **{"encoder.matching_size": 16})
-    sam = run(settings, run_context(runs, Silent()))
-    assert [stage["name"] for stage in sam.stages] == [
-        "tokens", "post-training", "teacher", "validation/scores-cross", "validation/scores", "test/scores-cross",
-        "test/scores",
-    ]  # fmt: skip
-    assert isinstance(load_ranker(sam.checkpoint_path / "cross").encoder, SAM)
-    assert np.isfinite(sam.predictions("test")["logit"].to_numpy()).all()

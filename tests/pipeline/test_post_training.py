@@ -43,12 +43,6 @@ def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(
     assert {name.split(".")[0] for name in final} == {"encoder", "answer_head"}
 
 
-def test_seeds_fractions_and_methods_share_a_post_training(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    first = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=1, labelled=0.3)
-    again = start_of("bert-fp", tiny_pools, tiny_bert, runs, seed=2, labelled=0.5)
-    assert (again.digest, again.reused) == (first.digest, True)
-
-
 def test_logs_are_read_by_contrastive_post_training_only_if_it_may(
     runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers.runs import TRAINING, Silent, run_context, small_settings
+from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
@@ -48,51 +48,12 @@ def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
     assert icast.predicted_intents("test") is not None
 
 
-def test_the_same_command_again_does_nothing(icast: RunFolder, settings: RunConfig, runs: Path) -> None:
-    listener = Silent()
-    before = (icast.path / "result.json").stat().st_mtime_ns
-    run(settings, run_context(runs, listener))
-    assert (icast.path / "result.json").stat().st_mtime_ns == before
-    assert "already finished" in listener.messages[0]
-
-
 def test_a_folder_with_other_settings_is_not_overwritten(
     icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
 ) -> None:
     other = small_settings("icast", tiny_pools, tiny_bert, **{"regime.rule.confidence_threshold": 0.1})
     with pytest.raises(SettingError, match="confidence_threshold"):
         run(other, run_context(runs, Silent()))
-
-
-def test_the_teacher_alone_reuses_icasts_teacher(
-    icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
-) -> None:
-    listener = Silent()
-    # by which icast's teacher is judged, whatever its own λ
-    published = {"regime.rule.scale": "absolute", "regime.rule.gain_threshold": 0.02}
-    run(small_settings("icast-teacher", tiny_pools, tiny_bert, **published), run_context(runs, listener))
-    assert listener.stages["teacher"]
-    assert listener.stages["post-training"]
-
-
-def test_methods_without_training_run_too(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    for name in ("bm25", "bi-encoder", "candidates-only", "dual-encoder"):
-        finished = run(small_settings(name, tiny_pools, tiny_bert), run_context(runs, Silent()))
-        assert finished.result["test"]["num_pools"] == 12
-        assert finished.predictions("test")["gain"].null_count == 0
-
-
-def test_a_training_that_does_not_improve_its_start_keeps_it(runs: Path, tiny_pools: Path, tiny_bert: Path) -> None:
-    listener = Silent()
-    useless = {**TRAINING, "epochs": 1, "learning_rate": 1e-12, "selection_metric": "MAP"}
-    changes = {"similarity": {"training": useless}, "cross": False}
-    settings = small_settings("bert", tiny_pools, tiny_bert, **changes)
-    kept = run(settings.model_copy(update={"experiment": "kept"}), run_context(runs, listener))
-    message = "teacher-similarity: no epoch was better on validation than the start, which is kept"
-    assert message in listener.messages
-    start = run(small_settings("dual-encoder", tiny_pools, tiny_bert), run_context(runs, Silent()))
-    cosines, logits = (one.predictions("test")["logit"].to_numpy() for one in (start, kept))
-    np.testing.assert_allclose(np.corrcoef(cosines, logits)[0, 1], 1.0, rtol=1e-5)
 
 
 def test_a_control_repeats_labelled_pools_as_often_as_pools_were_pseudo_labelled(

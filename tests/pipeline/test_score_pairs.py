@@ -71,16 +71,6 @@ def test_pairs_have_the_probabilities_of_predict_proba_in_their_order(
     np.testing.assert_allclose(found["prob"], expected, atol=1e-6)
 
 
-def test_pools_give_a_row_for_each_candidate(trained: Path, tmp_path: Path, icalib: Command) -> None:
-    turns = [[{"speaker": "user", "text": text} for text in context] for context in CONTEXTS]
-    pq.write_table(pa.table({"context": turns, "candidates": [CANDIDATES] * 3}), tmp_path / "pools.parquet")
-    assert icalib("score", trained, tmp_path / "pools.parquet", "--out", tmp_path / "out").startswith("0 ")
-    found = scored(tmp_path / "out")
-    assert list(zip(found["row"], found["candidate"], strict=True)) == [(row, n) for row in range(3) for n in range(4)]
-    ranked = LoadedRanker.load(trained).rank(CONTEXTS[1], CANDIDATES)
-    assert found["prob"][4:8] == pytest.approx([one.prob for one in sorted(ranked, key=lambda one: one.index)])
-
-
 def test_rows_of_pools_and_of_pairs_may_be_mixed(trained: Path, tmp_path: Path, icalib: Command) -> None:
     pools = [CANDIDATES[:3], CANDIDATES, None]
     table = pa.table({"context": [CONTEXTS[0]] * 3, "candidates": pools, "candidate": [None, None, CANDIDATES[0]]})
@@ -89,6 +79,8 @@ def test_rows_of_pools_and_of_pairs_may_be_mixed(trained: Path, tmp_path: Path, 
     found, ranker = scored(tmp_path / "out"), LoadedRanker.load(trained)
     questions = [{"context": CONTEXTS[0], "candidates": pool} for pool in pools if pool is not None]
     expected = [prob for answer in ranker.predict(questions).answers for prob in answer.probs]
+    assert found["row"] == [0] * 3 + [1] * 4 + [2]
+    assert found["candidate"][:7] == [0, 1, 2, 0, 1, 2, 3]
     assert found["prob"][:7] == pytest.approx(expected, abs=1e-6)
     assert found["prob"][7:] == pytest.approx(ranker.predict_proba([(CONTEXTS[0], CANDIDATES[0])]), abs=1e-6)
     assert "p_none" not in found
@@ -187,12 +179,11 @@ def test_files_that_are_no_parquet_are_reported(trained: Path, tmp_path: Path) -
         pairs_job(trained, tmp_path / "empty", 10)
 
 
-@pytest.mark.parametrize("where", [0.2, 0.5, 0.8])
-def test_a_file_that_was_damaged_is_reported(where: float, trained: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_damaged_is_reported(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "pairs.parquet"
     write_pairs(path, num_rows=400)
     data = bytearray(path.read_bytes())
-    column = pq.ParquetFile(path).metadata.row_group(int(57 * where)).column(0)
+    column = pq.ParquetFile(path).metadata.row_group(28).column(0)
     begin = column.dictionary_page_offset or column.data_page_offset
     data[begin : begin + column.total_compressed_size] = bytes(column.total_compressed_size)
     path.write_bytes(data)
