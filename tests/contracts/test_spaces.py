@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from functools import cache
-from typing import Any
-
 import optuna
 import pytest
 from helpers.discovery import spaces
@@ -13,13 +9,10 @@ from optuna.trial import FixedTrial
 
 from icalib.core.component import with_settings
 from icalib.methods.catalogue import load_method, presets
-from icalib.regimes.self_training import SelfTraining
 from icalib.sweeps.space import load_space
 from icalib.sweeps.study import proposals
 
 NAMES = spaces()
-RULE = "regime.rule"
-MAX_INFORMATION = math.log(2)  # of a candidate, which has two classes
 WITH_GRID = [name for name in NAMES if load_space(name).grid is not None]
 
 
@@ -58,27 +51,7 @@ def test_a_sweep_finds_trials_in_it(name: str) -> None:
     assert all(proposal.settings for proposal in found)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_mutual_information_can_exceed_every_confidence_threshold(name: str) -> None:
-    base = load_method(load_space(name).method)
-    if isinstance(base.regime, SelfTraining.Config) and base.regime.rule.scale == "absolute":
-        assert all(value < MAX_INFORMATION for value in _proposed(name).get(f"{RULE}.confidence_threshold", ()))
-
-
 @pytest.mark.parametrize("name", ["icast_grid", "icast_tpe"])
 def test_thresholds_of_the_paper_go_with_presets_that_have_precisions(name: str) -> None:
     base = with_settings(load_method("icast"), presets("icast")["bi-encoder"])
     assert proposals(load_space(name), base, load_space(name).sampler, 3)
-
-
-@cache
-def _proposed(name: str) -> dict[str, list[Any]]:
-    """Values that a space proposes, by setting: of its grid, or of 400 random draws."""
-    space = load_space(name)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1), directions=list(space.metrics.values()))
-    trials = [FixedTrial(point) for point in space.points()] or [study.ask() for _ in range(400)]
-    found: dict[str, list[Any]] = {}
-    for trial in trials:
-        for setting, value in space.proposed(trial).items():
-            found.setdefault(setting, []).append(value)
-    return found

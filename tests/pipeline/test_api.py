@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.pool_folders import read_pools
 from helpers.runs import SETTINGS
@@ -132,19 +131,6 @@ def test_tied_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
     assert tied[0].logit == tied[1].logit
     assert [one.index for one in tied] == [0, 2]
     assert {one.rank for one in tied} in ({1.5}, {2.5})
-
-
-def test_pairs_of_one_context_have_the_probabilities_of_its_ranking(
-    ranker: LoadedRanker, test_pools: list[Pool]
-) -> None:
-    texts = [turn.text for turn in test_pools[0].context]
-    probs = ranker.predict_proba([(texts, candidate) for candidate in test_pools[0].candidates])
-    ranked = sorted(ranker.rank(texts, test_pools[0].candidates), key=lambda one: one.index)
-    assert probs.tolist() == [one.prob for one in ranked]
-    assert ranker.predict_proba([]).shape == (0,)
-    single = ranker.predict_proba([(texts, "Restart it."), (["Hello."], "Hi!"), (texts, "No.")])
-    assert single.shape == (3,)
-    assert np.all((single > 0) & (single < 1))
 
 
 def test_invalid_questions_name_the_field(ranker: LoadedRanker) -> None:

@@ -30,9 +30,11 @@ from icalib.stages.executor import LocalExecutor
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import TrainingJob
 
+EPOCH = {**TRAINING, "epochs": 1}
 PARTS: dict[str, Any] = {
-    "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
-    "intent": {"training": {**TRAINING, "selection_metric": "NLL"}},
+    "similarity": {"training": {**EPOCH, "selection_metric": "MAP", "batch_size": 4}},
+    "intent": {"training": {**EPOCH, "selection_metric": "NLL"}},
+    "regime.teacher": EPOCH,
     "uncertainty.num_passes": 2,
 }
 
