@@ -64,6 +64,18 @@ def test_evaluation_leaves_the_posterior(head: PosteriorHead) -> None:
     assert head.num_jitters == 0
 
 
+def test_processes_that_share_the_pairs_find_the_posterior_of_one(head: PosteriorHead) -> None:
+    whole, shares = head.posterior(FEATURES, MEAN), []
+    for part in (slice(0, 3), slice(3, 8)):
+        head.forget()
+        head.observe(FEATURES[part], MEAN[part], LABELS[part])
+        shares.append(head.observations())
+    head.condition(shares, seed=0)
+    joined = head.posterior(FEATURES, MEAN)
+    torch.testing.assert_close(joined.mean_SB, whole.mean_SB, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(joined.var_SB, whole.var_SB, rtol=1e-4, atol=1e-4)
+
+
 def test_a_posterior_and_the_weights_come_back_from_a_checkpoint(head: PosteriorHead) -> None:
     weights, posterior = head.state_dict(), head.posterior_state()
     torch.manual_seed(1)

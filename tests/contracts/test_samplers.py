@@ -9,7 +9,7 @@ import pytest
 from helpers.discovery import samplers
 
 from icalib.data import negatives as mining
-from icalib.data.negatives import NEGATIVE_SAMPLERS, mine_block, query_blocks, write_index
+from icalib.data.negatives import mine_block, query_blocks, write_index
 from icalib.data.splits import text_key
 
 NUM_ROWS = 50
@@ -69,14 +69,3 @@ def test_too_few_scores_are_filled_at_random(sampler: str, tmp_path: Path) -> No
     texts = [f"only{row}" for row in range(NUM_NEGATIVES + 1)]
     mined = mine(tmp_path, sampler, texts, list(range(len(texts))))
     assert all(sorted([*rows, query]) == list(range(len(texts))) for query, rows in enumerate(mined))
-
-
-def test_scores_are_finite_and_rows_occur_once(sampler: str, texts: list[str], tmp_path: Path) -> None:
-    found = NEGATIVE_SAMPLERS.load(sampler)
-    found.write_index(tmp_path, texts)
-    scored = list(found.scores(tmp_path, range(10, 20)))
-    assert len(scored) == 10
-    for rows, scores in scored:
-        assert len(rows) == len(scores) == len(set(rows.tolist()))
-        assert set(rows.tolist()) <= set(range(NUM_ROWS))
-        assert np.isfinite(scores).all()

@@ -33,7 +33,7 @@ from icalib.training.job import TrainingJob
 EPOCH = {**TRAINING, "epochs": 1}
 PARTS: dict[str, Any] = {
     "similarity": {"training": {**EPOCH, "selection_metric": "MAP", "batch_size": 4}},
-    "intent": {"training": {**EPOCH, "selection_metric": "NLL"}},
+    "intent": {"training": {**EPOCH, "selection_metric": "NLL"}, "num_folds": 2, "ridge": 1.0},
     "regime.teacher": EPOCH,
     "uncertainty.num_passes": 2,
 }

@@ -80,20 +80,6 @@ def test_an_empty_support_set_leaves_the_prior() -> None:
     assert torch.allclose(posterior.var_SB, torch.full((30, 3), 8.0))
 
 
-def test_observations_of_several_processes_are_joined_in_rank_order() -> None:
-    pairs, whole = made_pairs(12), make_head()
-    conditioned(whole, pairs)
-    shares = []
-    for part in (slice(0, 5), slice(5, 5), slice(5, 12)):
-        worker = make_head().eval()
-        if part.start != part.stop:
-            worker.observe(*(tensor[part] for tensor in pairs))
-        shares.append(worker.observations())
-    joined = make_head().eval()
-    joined.condition(shares, seed=1)
-    assert torch.allclose(joined(*pairs[:2]), whole(*pairs[:2]), atol=1e-4)
-
-
 def test_chains_sampled_elsewhere_complete_the_same_posterior() -> None:
     pairs, head = made_pairs(24), make_head().eval()
     conditioned(here := make_head(), pairs)

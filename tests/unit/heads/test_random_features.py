@@ -86,16 +86,12 @@ def same_posterior(one: RandomFeatureHead, other: RandomFeatureHead) -> None:
     torch.testing.assert_close(*factors, rtol=1e-4, atol=1e-5)
 
 
-def test_observations_of_two_processes_equal_those_of_one_in_any_batches() -> None:
-    features, mean, labels = made_pairs()
-    parts = [(features[i::2], mean[i::2], labels[i::2]) for i in range(2)]
-    one = conditioned(head(), (features, mean, labels))
-    same_posterior(conditioned(head(), *parts), one)
-    batches = head().eval()
-    for start in range(0, len(features), 5):
-        batches.observe(*(column[start : start + 5] for column in (features, mean, labels)))
+def test_observations_in_batches_equal_those_at_once() -> None:
+    pairs, batches = made_pairs(), head().eval()
+    for start in range(0, len(pairs[0]), 5):
+        batches.observe(*(column[start : start + 5] for column in pairs))
     batches.condition([batches.observations()], seed=0)
-    same_posterior(batches, one)
+    same_posterior(batches, conditioned(head(), pairs))
 
 
 def test_the_precision_can_be_scaled_to_a_number_of_pairs() -> None:

@@ -38,16 +38,6 @@ def test_the_order_of_tied_pairs_has_no_effect(pairs: list[tuple[float, int]], r
     assert adaptive_ece(*arrays(shuffled)) == pytest.approx(expected, abs=1e-12)
 
 
-@given(PAIRS, st.data())
-def test_counts_are_repetitions_of_pairs(pairs: list[tuple[float, int]], data: st.DataObject) -> None:
-    prob, label = arrays(pairs)
-    size = {"min_size": prob.size, "max_size": prob.size}
-    counts = np.array(data.draw(st.lists(st.integers(0, 4), **size).filter(any)))
-    repeated = adaptive_ece(np.repeat(prob, counts), np.repeat(label, counts))
-    resampled = calibration.resampled_adaptive_ece(prob, label, counts[np.newaxis].astype(float))
-    assert resampled == pytest.approx([repeated], abs=1e-12)
-
-
 def test_likelihood_from_logits_is_exact_where_probabilities_saturate() -> None:
     logit, label = np.array([-800.0, 800.0, 0.0]), np.array([1, 1, 0])
     assert calibration.nll_from_logits(logit, label) == pytest.approx((800 + np.log(2)) / 3)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from unit.metrics.made_predictions import pool_scores
 
@@ -26,7 +26,6 @@ def test_by_argmax_with_several_right_candidates() -> None:
     assert decided(scores, decision="argmax") == pytest.approx([1 / 2, 1 / 3, 2 / 5])
 
 
-@settings(max_examples=200)
 @given(PAIRS)
 @example([(0.0, 1), (0.0, 0)])
 @example([(1.0, 1), (np.nextafter(1.0, 0.0), 0)])

@@ -22,7 +22,7 @@ def covered(scores: PoolScores, threshold: ConformalThreshold) -> float:
     return float((scores.pool_sum(answer_sets(scores, threshold) & (scores.label == 1)) > 0).mean())
 
 
-@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("coverage", [0.8, 0.95])
 def test_sets_hold_the_right_candidate_as_often_as_promised(coverage: float) -> None:
     """Over many splits the mean coverage lies in [1 − α, 1 − α + 1/(n + 1)], ties and the best candidate aside."""
     num_pools = 60

@@ -2,17 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from icalib.metrics.selective import aurc, auroc, risk_coverage, sorted_errors
-
-POOL = st.tuples(st.sampled_from([0.1, 0.4, 0.5, 0.9]), st.sampled_from([0.0, 0.5, 1.0]))
-POOLS = st.lists(POOL, min_size=1, max_size=25)
-
-
-def arrays(pools: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([c for c, _ in pools]), np.array([e for _, e in pools])
+from icalib.metrics.selective import aurc, auroc, risk_coverage
 
 
 def test_the_perfect_order() -> None:
@@ -33,13 +24,3 @@ def test_without_both_hits_and_errors_there_is_no_auroc() -> None:
     values = auroc(np.tile([0.1, 0.2], (3, 1)), np.array([[0, 0], [1, 1], [1, 0.0]]))
     assert np.isnan(values[:2]).all()
     assert values[2] == 1
-
-
-@given(POOLS)
-def test_no_order_is_better_than_the_perfect_one_and_order_of_pools_does_not_count(
-    pools: list[tuple[float, float]],
-) -> None:
-    confidence, error = arrays(pools)
-    assert aurc(confidence, error) >= aurc(-error, error) - 1e-12
-    assert sorted_errors(confidence, error).sum() == pytest.approx(error.sum())
-    assert aurc(confidence[::-1], error[::-1]) == pytest.approx(aurc(confidence, error))

@@ -4,8 +4,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from icalib.core.errors import DataError
 from icalib.metrics.significance import basic_interval, holm, paired_permutation_test, percentile_interval
@@ -56,13 +54,3 @@ def test_a_paired_test_needs_pairs(first: int, second: int) -> None:
 def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
-def test_holm_is_between_no_correction_and_bonferroni(p_values: list[float]) -> None:
-    adjusted = holm(p_values)
-    for p, corrected in zip(p_values, adjusted, strict=True):
-        assert p <= corrected <= min(1, len(p_values) * p)
-    order = np.argsort(p_values, kind="stable")
-    assert np.all(np.diff(np.array(adjusted)[order]) >= 0)
-    assert min(adjusted) == min(1, len(p_values) * min(p_values))
