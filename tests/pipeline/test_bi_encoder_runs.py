@@ -14,7 +14,6 @@ from huggingface_hub import ModelCard
 from scipy.special import expit
 
 import icalib
-from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.data.schema import Pool
@@ -78,11 +77,3 @@ def test_sentence_transformers_reads_an_exported_bi_encoder(
     exec(usage.replace("torch.sigmoid", "probabilities = torch.sigmoid"), names)  # what the card says works
     assert torch.is_tensor(names["probabilities"])
     assert names["probabilities"].shape == (2,)
-
-
-def test_a_cross_encoder_is_no_bi_encoder(
-    around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    learnt = run(small_settings("bert", tiny_pools, tiny_bert, experiment="learnt"), around)
-    with pytest.raises(SettingError, match="it ranks by a cross-encoder"):
-        icalib.export(learnt.path, tmp_path / "model", format="sentence-transformer")

@@ -9,7 +9,7 @@ import pytest
 from icalib.calibration.calibrator import PriorShift
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
-from icalib.methods.catalogue import describe, load_method, presets
+from icalib.methods.catalogue import describe, load_method
 from icalib.methods.method import Method
 from icalib.regimes.self_training import SelfTraining
 from icalib.scoring.gain import ALWAYS_INTENTS
@@ -102,25 +102,6 @@ def test_a_prior_shift_inverts_the_focal_loss_of_its_method(name: str, gamma: fl
     assert isinstance(method, Method)
     assert method.calibrator == PriorShift.Config(gamma=gamma)
     assert method.focal_gamma == gamma
-
-
-@pytest.mark.parametrize("name", ["tsst", "icast", "icast-no-gain", "icast-no-gain-no-calibration", "icast-gpf"])
-def test_precise_thresholds_are_precisions_and_leave_out_what_the_method_leaves_out(name: str) -> None:
-    before = rule_of(name).rule
-    changed = with_settings(load_method(name), presets(name)["precise"]).regime
-    assert isinstance(changed, SelfTraining.Config)
-    rule = changed.rule
-    assert (rule.scale, rule.positive_threshold, rule.negative_threshold) == ("precision", 0.9, 0.99)
-    assert (rule.gain_threshold == ALWAYS_INTENTS) == (before.gain_threshold == ALWAYS_INTENTS)
-    assert (rule.confidence_threshold == 1.0) == (before.confidence_threshold == 1.0)
-
-
-@pytest.mark.parametrize(("name", "reads_intents"), [("icast", True), ("icast-teacher", True), ("mc-dropout", False)])
-def test_a_sum_without_a_cross_encoder_reads_the_intents_of_all_candidates(name: str, reads_intents: bool) -> None:
-    changed = with_settings(load_method(name), presets(name)["bi-encoder"])
-    assert isinstance(changed, Method)
-    rule = changed.regime.view_rule()
-    assert (rule is not None and rule.gain_threshold == ALWAYS_INTENTS) == reads_intents
 
 
 @pytest.mark.parametrize("negatives", [1, 2, 9, None])

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.damage import DAMAGES
 from helpers.tiny_models import tiny_ranker
 
 from icalib.core.errors import RunFolderError, SettingError
@@ -69,13 +68,6 @@ def test_a_bad_field_is_refused_by_name_with_the_cure(
     path = checkpoint / file
     write_json(path, {**read_json(path), **change})
     with pytest.raises(error, match=named):
-        load_ranker(checkpoint)
-
-
-@pytest.mark.parametrize("damage", ["truncate", "write_garbage", "delete"])
-def test_damaged_weights_are_refused_with_the_cure(checkpoint: Path, damage: str) -> None:
-    DAMAGES[damage](checkpoint / "model.safetensors")
-    with pytest.raises(RunFolderError, match=r"can't be read.*run the command again"):
         load_ranker(checkpoint)
 
 

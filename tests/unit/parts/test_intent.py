@@ -119,26 +119,20 @@ def intent_job(tokens: Path, backbone: Path, num_intents: int, **fields: Any) ->
     return job_of(IntentJob, backbone, tokens, labelled=0.3, **own)
 
 
-@pytest.fixture(scope="module")
-def trained(tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fitted part on the tiny backbone, as its job leaves it."""
-    job = intent_job(tokens, tiny_bert, len(intents))
-    folder = tmp_path_factory.mktemp("intent")
-    job.compute_shard(0, None, folder, CPU)
-    return folder
-
-
-def test_labelled_pools_have_a_column_out_of_fold(trained: Path, store: TokenStore, intents: tuple[str, ...]) -> None:
-    (path,) = (trained / OUT_OF_FOLD).iterdir()
+def test_labelled_pools_have_a_column_out_of_fold(
+    tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path, store: TokenStore
+) -> None:
+    intent_job(tokens, tiny_bert, len(intents)).compute_shard(0, None, tmp_path, CPU)
+    (path,) = (tmp_path / OUT_OF_FOLD).iterdir()
     table = read_parquet(path)
     rows = sorted(set(table["row"].to_pylist()))
     assert rows == np.flatnonzero(store.column("label_order") < len(rows)).tolist()
     (of_labelled,) = read_columns(table)["intent"].mean_SN
-    part = LoadedIntent.load(trained / "checkpoint", Deterministic.Config(), "fp32", CPU)
+    part = LoadedIntent.load(tmp_path / "checkpoint", Deterministic.Config(), "fp32", CPU)
     column, probs = part.predict(list(store.pools(rows)))
     assert np.abs(of_labelled - column.mean_SN[0]).max() > 1e-3
     assert {probs_TK.shape[1] for probs_TK in probs} == {len(intents)}
-    assert read_json(trained / "intents.json")["micro_F1"] >= 0
+    assert read_json(tmp_path / "intents.json")["micro_F1"] >= 0
 
 
 def test_the_ratio_is_bayes_rule_for_independent_intents() -> None:

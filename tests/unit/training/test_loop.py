@@ -20,7 +20,7 @@ from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.ranker import Ranker
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine, parameter_groups
-from icalib.training.loop import LoopState, RunningLosses, stalled_epochs, train
+from icalib.training.loop import LoopState, stalled_epochs, train
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
@@ -245,18 +245,3 @@ def test_a_loss_or_a_figure_that_is_no_number_ends_the_training_there(store: Tok
         ranker.answer_head.linear.weight.fill_(math.nan)
     with pytest.raises(IcalibError, match=r"diverged: the loss is nan in update 1.*Lower `learning_rate`"):
         fit(store, ranker, settings(epochs=1))
-
-
-class Unreadable(torch.Tensor):
-    """A loss on a device that must not be waited for."""
-
-    def __float__(self) -> float:
-        raise AssertionError("read too early")
-
-
-def test_on_a_gpu_losses_are_read_at_points_of_the_curve_only() -> None:
-    losses = RunningLosses(torch.device("cuda"))
-    losses.add("answer", torch.tensor(1.0).as_subclass(Unreadable), 0)
-    assert losses.note("answer") == ""
-    with pytest.raises(AssertionError, match="too early"):
-        losses.taken()
