@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.runs import Silent, run_context
 
 from icalib.pipeline.run import RunContext
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_core() -> Iterator[None]:
+    """What `--executor local` takes, as tiny models lose more by waking threads than they gain."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("icalib.stages.executor.os.cpu_count", lambda: 1)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from icalib.tables.table import load_table, table_names
 
 SMALL = {
     "encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 12},
+    "encoder.num_layers": 1,
     "encoder.max_words": 8,
     "encoder.embedding_size": 16,
     "regime.training.epochs": 1,
