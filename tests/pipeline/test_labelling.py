@@ -33,22 +33,6 @@ def rows_of(folder: Path, ids: tuple[str, ...] | list[str]) -> list[int]:
     return [names.index(one) for one in ids]
 
 
-@pytest.mark.parametrize("by", ["random", "uncertain", "diverse", "mixed"])
-def test_each_way_chooses_unlabelled_pools_of_different_dialogues(
-    by: str, bert: FinishedRun, around: RunContext, tmp_path: Path
-) -> None:
-    data = bert.config.data
-    found = [
-        label_next(bert.folder.path, tmp_path / f"{name}.csv", by=by, number=6, runs=around.runs, executor="local")  # type: ignore[arg-type]
-        for name in ("one", "two")
-    ]
-    assert found[0].pool_ids == found[1].pool_ids
-    rows = rows_of(data, found[0].pool_ids)
-    order = read_column(data, "train", "label_order")
-    assert set(rows) <= set(bert.config.selection.rows("train", "unlabelled", order).tolist())
-    assert len(set(rows)) == found[0].num_dialogues == 6
-
-
 def test_labels_of_annotators_reach_the_next_run(
     bert: FinishedRun, around: RunContext, tiny_bert: Path, tmp_path: Path, icalib: Command
 ) -> None:
@@ -58,6 +42,9 @@ def test_labels_of_annotators_reach_the_next_run(
     assert "batch.json: 6 of " in err
     assert "half the most uncertain by the margin" in err
     tasks = json.loads(out.read_text())
+    ids = [task["data"]["pool_id"] for task in tasks]
+    order = read_column(data, "train", "label_order")
+    assert set(rows_of(data, ids)) <= set(bert.config.selection.rows("train", "unlabelled", order).tolist())
     config = ElementTree.parse(tmp_path / "batch.xml").getroot()
     names = {one.attrib["value"] for one in config.findall("./Choices[@name='intents1']/Choice")}
     assert names == set(read_pool_set(data).intents)
@@ -78,7 +65,7 @@ def test_labels_of_annotators_reach_the_next_run(
     again = again.model_copy(update={"labelled": pool_set.default_labelled_fraction})
     order = read_column(tmp_path / "labelled", "train", "label_order")
     labelled = again.selection.rows("train", "labelled", order).tolist()
-    rows = rows_of(tmp_path / "labelled", [task["data"]["pool_id"] for task in tasks])
+    rows = rows_of(tmp_path / "labelled", ids)
     assert set(rows) <= set(labelled)
     assert {read_column(tmp_path / "labelled", "train", "label")[row] for row in rows} == {3}
     finished = FinishedRun.open(run(again, around).path)
@@ -90,9 +77,7 @@ def test_labels_of_annotators_reach_the_next_run(
     ("arguments", "said"),
     [
         ([], "give either a run or a pool folder"),
-        (["RUN", "--data", "POOLS"], "give either a run or a pool folder"),
         (["--data", "POOLS", "--by", "uncertain"], "name a run, or choose --by random"),
-        (["--data", "POOLS", "--suggest"], "name a run, or choose --by random"),
         (["RUN", "--suggest", "--out", "batch.csv"], "write a .json file"),
         (["--data", "POOLS", "--out", "batch.txt"], "Name a .json file"),
         (["--data", "nowhere"], "not a pool folder"),
