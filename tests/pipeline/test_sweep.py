@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.runs import CPU, run_context, small_settings
+from helpers.runs import CPU, TRAINING, run_context, small_settings
 from helpers.sweeps import (
     PRUNABLE,
     RULES,
@@ -41,7 +41,8 @@ def space(runs: Path) -> Space:
 
 @pytest.fixture(scope="module")
 def base(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
-    return small_settings("icast", tiny_pools, tiny_bert)
+    quick = {"regime.teacher": {**TRAINING, "epochs": 1}, "encoder.num_layers": 1, "uncertainty.num_passes": 2}
+    return small_settings("icast", tiny_pools, tiny_bert, **quick)
 
 
 @pytest.fixture(scope="module")
