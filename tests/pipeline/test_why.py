@@ -58,7 +58,8 @@ def test_pseudo_labels_are_those_that_the_student_was_trained_on(icast: RunFolde
 def test_a_pool_that_was_not_selected_says_so(icast: RunFolder, tiny_pools: Path) -> None:
     selected = set(read_parquet(icast.path / "rounds" / "1" / "pseudo_labels.parquet")["pool_id"].to_pylist())
     every = read_parquet(tiny_pools / "train.parquet")["pool_id"].to_pylist()
-    found = [why(icast.path, one) for one in every if one not in selected]
+    some = [one for one in every if one not in selected][::6]
+    found = [why(icast.path, one) for one in some]
     assert {one.readings[0].rule for one in found if one.readings} == {"not selected"}
     assert {one.note for one in found if not one.readings} == {"this pool is labelled: its gold label is trained on"}
 
