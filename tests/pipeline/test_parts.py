@@ -76,6 +76,19 @@ def test_it_has_the_weights_and_checkpoints_of_all_parts(finished: RunFolder) ->
     ]
 
 
+def test_a_part_without_a_weight_is_not_kept(
+    tiny_pools: Path, tiny_bert: Path, around: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_similarity(*arguments: Any) -> SumOfParts:
+        found = fit_sum(*arguments)
+        parts = tuple(one.model_copy(update={"weight": float(one.name == "cross")}) for one in found.parts)
+        return found.model_copy(update={"parts": parts})
+
+    monkeypatch.setattr("icalib.parts.fit.fit_sum", without_similarity)
+    finished = run(small_settings("bert", tiny_pools, tiny_bert, similarity=PARTS["similarity"]), around)
+    assert {path.name for path in finished.checkpoint_path.iterdir() if path.is_dir()} == {"cross"}
+
+
 def test_another_machine_predicts_what_the_run_did(finished: RunFolder, settings: RunConfig, tmp_path: Path) -> None:
     members = FinishedRun.open(shutil.copytree(finished.path, tmp_path / "copy")).load_members()
     assert isinstance(members, LoadedMembers)
