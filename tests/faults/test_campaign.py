@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,8 +89,9 @@ def test_changed_input_is_read_or_refused(parsers: dict[str, Parser]) -> None:
     ],
 )
 def test_a_parser_that_raises_anything_else_is_a_fault(
-    read: Callable[[Path], object], outcomes: tuple[Outcome, ...]
+    read: Callable[[Path], object], outcomes: tuple[Outcome, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the input that found the fault is kept there
     trial = fuzz_once({"any": Parser(({"a.json": b"{}"},), read)}, SEED, 0)
     assert trial.outcomes == outcomes
     assert trial.is_fault == (outcomes == ("untyped",))
