@@ -99,23 +99,6 @@ def _prepare(work: Path, size: int) -> None:
     prepare(work / "dialogues.jsonl", work / "pools", settings)
 
 
-def _mine(work: Path, size: int) -> None:
-    """Mine once more, alone: the responses of the training pools among each other, by their neighbourhoods."""
-    import numpy as np
-
-    from icalib.data.negatives import mine_block, query_blocks, write_index
-    from icalib.data.pools import as_pools, iter_pools
-
-    pools = [pool for batch in iter_pools(work / "pools", "train") for pool in as_pools(batch)]
-    _, dialogues = np.unique([pool.dialog_id for pool in pools], return_inverse=True)
-    responses, sampler = [pool.candidates[pool.label] for pool in pools], "neighbourhood"
-    index = work / "index"
-    index.mkdir()
-    write_index(index, responses, dialogues.tolist(), sampler)
-    for block in query_blocks(index, len(responses), sampler=sampler, num_negatives=NUM_CANDIDATES - 1, seed=1):
-        mine_block(block)
-
-
 def _tokenise(work: Path, size: int) -> None:
     from helpers.tiny_models import pool_texts, write_tiny_bert
 
@@ -255,7 +238,6 @@ def _evaluate(work: Path, size: int) -> None:
 STEPS: dict[str, Callable[[Path, int], None]] = {
     "simulate": _simulate,
     "prepare": _prepare,
-    "mine": _mine,
     "tokenise": _tokenise,
     "train cross": _train,
     "train similarity": _train_similarity,

@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int | None], None]
 """progress(stage, done, total): total is None while it isn't known."""
 MINING_BLOCK = 200_000
 """Maximum number of responses that are mined together; larger splits are mined block by block."""
-_EQUAL_BLOCK = 10_000
+_EQUAL_BLOCK = 5_000
 """The same for samplers with `equal_blocks`: each query is compared with its whole block, so that mining takes time in
 proportion to the responses; and the hardness of the pools stops growing with the corpus."""
 _MIN_TOGETHER = 100
@@ -83,7 +83,7 @@ class Spill:
 def responses_together(num_rows: Mapping[Split, int], settings: PrepareSettings) -> int:
     """Return about how many responses are mined together, those of one block.
 
-    Blocks of `neighbourhood` have about as many as the smallest split, at most 10,000, so that the pools of all splits
+    Blocks of `neighbourhood` have about as many as the smallest split, at most 5,000, so that the pools of all splits
     are alike.
     """
     if not NEGATIVE_SAMPLERS.load(settings.negative_sampler).equal_blocks:
