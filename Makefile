@@ -24,10 +24,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 # torch comes first, by itself: pip then takes the build that this machine offers (a CPU wheel where there is one),
-# and the second command finds the requirement met.
+# and the second command finds the requirement met. Python compiles what is imported, which is a small part of it all.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install $(TORCH)
-	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --no-compile $(TORCH)
+	$(BIN)/pip install --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 $(DOCS_TOOLS): $(INSTALLED)
