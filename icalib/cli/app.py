@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn, TypeVar, cast
@@ -15,6 +16,7 @@ from icalib.core.errors import IcalibError
 from icalib.core.files import system_error
 from icalib.core.text import message, printable, shortened
 from icalib.core.version import __version__
+from icalib.stages.resources import WAITING
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -68,6 +70,8 @@ def subverb(group: typer.Typer, name: str) -> Callable[[F], F]:
 
 def main() -> None:
     """Run the command line; errors that a user can fix are printed without a traceback."""
+    for name, value in WAITING.items():  # before torch is imported
+        os.environ.setdefault(name, value)
     try:
         sys.exit(app(standalone_mode=False))
     except typer.TyperException as error:  # of the command line itself

@@ -13,14 +13,13 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.interrupts import Terminated
-from icalib.stages.resources import Resources
+from icalib.stages.resources import WAITING, Resources
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,10 +45,8 @@ EVERYWHERE = {
     # Kernels that oneDNN and ideep cache for each shape of a bf16 product: the default of 1024 takes hundreds of MiB.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32",
     "LRU_CACHE_CAPACITY": "32",
-    "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads slow down tenfold when processes share a core
+    **WAITING,
 }
-SPINNING = {"GOMP_SPINCOUNT": "300000"}
-"""Lets a process' threads spin for some milliseconds while they wait, as OpenMP has it without a wait policy."""
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -221,17 +218,6 @@ def room_for_workers(resources: Resources) -> int:
     """Return how many such training workers fit on the live nodes, as if all were idle."""
     nodes = [node for node in _nodes() if node.gpus or not resources.use_gpu]
     return _capacity(nodes, resources.cpus_per_worker, resources.workers_per_gpu)
-
-
-def worker_environment(resources: Resources) -> dict[str, str]:
-    """Return environment variables of training workers.
-
-    A training on CPUs with a thread for every core has them to itself, so its threads may spin: waking them takes a
-    fifth to a third of an update. Where others compute as well, they keep to EVERYWHERE.
-    """
-    cores = room_for_workers(replace(resources, cpus_per_worker=1))
-    alone = not resources.use_gpu and resources.num_workers * resources.cpus_per_worker >= cores
-    return {name: os.environ.get(name, value) for name, value in SPINNING.items()} if alone else {}
 
 
 def _max_cores(nodes: Sequence[Node], num_workers: int, per_gpu: int = 1) -> int:

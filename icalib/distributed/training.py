@@ -19,10 +19,10 @@ from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, opened, pull, remove
 from icalib.distributed.checkpoints import Checkpoints, OwnCheckpoints, RayCheckpoints, has_ray_checkpoints, last_name
 from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerReporter, note_progress
-from icalib.distributed.session import alive_nodes, room_for_workers, worker_environment
+from icalib.distributed.session import alive_nodes, room_for_workers
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
-from icalib.stages.resources import Resources
+from icalib.stages.resources import WAITING, Resources
 from icalib.training.job import TrainingJob, complete_posterior
 from icalib.training.settings import TrainingSettings
 
@@ -86,7 +86,8 @@ def _run_alone(job: TrainingJob, folder: Path, resources: Resources) -> None:
         num_cpus=resources.cpus_per_worker,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         max_retries=0,
-        runtime_env={"env_vars": worker_environment(resources)},
+        # an environment of its own makes it a process of its own, without scorers' models
+        runtime_env={"env_vars": {name: os.environ.get(name, value) for name, value in WAITING.items()}},
     )(_work_alone)
     ray.get(task.remote(_loop_config(job, folder, resources)))
 
@@ -168,7 +169,6 @@ def _trainer(job: TrainingJob, folder: Path, resources: Resources) -> Any:
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
             checkpoint_config=CheckpointConfig(num_to_keep=1),
             logging_config=LoggingConfig(log_level="ERROR"),
-            worker_runtime_env={"env_vars": worker_environment(resources)},
         ),
     )
 

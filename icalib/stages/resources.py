@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+"""How threads wait for one another. Beside one busy process, OpenMP's default of 300,000 turns made an update of two
+threads nine times as slow; no turn at all makes small updates on an idle machine a quarter slower."""
+
 
 @dataclass(frozen=True)
 class Resources:
