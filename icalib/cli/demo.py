@@ -19,7 +19,7 @@ def demo(
     workers: Workers = None,
     fresh: Fresh = False,
 ) -> None:
-    """Simulate a support desk; show what 5 % labels, intents and self-training are worth on it, in five minutes."""
+    """Simulate a support desk; show what 5 % labels, intents and self-training are worth on it, in minutes."""
     starting("demo")
     from icalib.api.options import Place
     from icalib.api.pools import prepare_pools
