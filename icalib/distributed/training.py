@@ -22,7 +22,7 @@ from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerR
 from icalib.distributed.session import alive_nodes, room_for_workers
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
-from icalib.stages.resources import WAITING, Resources
+from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob, complete_posterior
 from icalib.training.settings import TrainingSettings
 
@@ -86,8 +86,6 @@ def _run_alone(job: TrainingJob, folder: Path, resources: Resources) -> None:
         num_cpus=resources.cpus_per_worker,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         max_retries=0,
-        # an environment of its own makes it a process of its own, without scorers' models
-        runtime_env={"env_vars": {name: os.environ.get(name, value) for name, value in WAITING.items()}},
     )(_work_alone)
     ray.get(task.remote(_loop_config(job, folder, resources)))
 
