@@ -51,15 +51,13 @@ def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intent
     right = store.is_right(rows_P)
     labels = Lists(right.values.astype(np.int64), right.offsets)
     intents = store.intents(rows_P) if with_intents else [()] * len(rows_P)
-    every: dict[int, Positions] = {}
-    views: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
+    every = {size: np.arange(size) for size in np.unique(np.diff(labels.offsets)).tolist()}
+    views = {(size, has_intents): np.full(size, has_intents) for size in every for has_intents in (False, True)}
     found: list[PairLabels] = []
     for number, (row, names) in enumerate(zip(rows_P.tolist(), intents, strict=True)):
         labels_C, has_intents = labels.at(number), any(map(len, names))
         size = len(labels_C)
-        candidates = every.setdefault(size, np.arange(size))
-        view = views.setdefault((size, has_intents), np.full(size, has_intents))
-        found.append(PairLabels(row, candidates, labels_C, view, names, has_intents))
+        found.append(PairLabels(row, every[size], labels_C, views[size, has_intents], names, has_intents))
     return found
 
 
