@@ -42,7 +42,7 @@ _VALIDATION_PAIRS = 16_384
 class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 14  # corrects other parts
+    version: ClassVar[int] = CHECKPOINT_VERSION + 15  # judges an epoch by a posterior of some pairs
     reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig
