@@ -17,7 +17,7 @@ from icalib.data.prepare import prepare
 from icalib.data.schema import SPLITS, Split
 from icalib.data.settings import PrepareSettings
 
-SIZES: dict[Split, int] = {"train": 600, "validation": 150, "test": 150}
+SIZES: dict[Split, int] = {"train": 1500, "validation": 150, "test": 130}
 
 
 def corpus(path: Path, response: Callable[[Split, int], str]) -> Path:
@@ -49,7 +49,7 @@ def likeness(folder: Path, split: Split) -> float:
 
 @pytest.fixture
 def texts() -> Callable[[Split, int], str]:
-    rng = np.random.default_rng(6)
+    rng = np.random.default_rng(3)
 
     def text(split: Split, number: int) -> str:
         topic = rng.integers(25)
@@ -74,18 +74,19 @@ def test_blocks_grow_until_they_have_enough_different_responses(tmp_path: Path) 
     pools = read_pools(tmp_path / "pools", "train")
     assert len(pools) == SIZES["train"]
     assert all(len(set(pool.candidates)) == 5 for pool in pools)
-    with pytest.raises(DataError, match="a response has 9 other responses"):
-        prepare(source, tmp_path / "many", PrepareSettings(num_candidates=11))
+    with pytest.raises(DataError, match="a response has 24 other responses"):
+        prepare(source, tmp_path / "many", PrepareSettings(num_candidates=26))
 
 
-def test_negatives_are_of_the_response_s_own_block_whether_all_are_mined_at_once_or_few(
+def test_negatives_are_of_the_response_s_own_block(
     tmp_path: Path, texts: Callable[[Split, int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Blocks mined at once, or few by few: the same pools."""
     source = corpus(tmp_path / "d.jsonl", texts)
-    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=7))
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=5))
     monkeypatch.setattr("icalib.data.mining.MINING_BLOCK", 320)
-    prepare(source, tmp_path / "parts", PrepareSettings(num_candidates=7))
-    assert mined_together(tmp_path / "pools") == [150] * 4
+    prepare(source, tmp_path / "parts", PrepareSettings(num_candidates=5))
+    assert mined_together(tmp_path / "pools") == [125] * 12  # the smallest split has 130
     pools, others = ([pool.candidates for pool in read_pools(tmp_path / name, "train")] for name in ("pools", "parts"))
     assert pools == others
 
@@ -95,7 +96,7 @@ def test_blocks_stop_growing_with_the_corpus(
 ) -> None:
     monkeypatch.setattr("icalib.data.mining._EQUAL_BLOCK", 100)
     prepare(corpus(tmp_path / "d.jsonl", texts), tmp_path / "pools", PrepareSettings(num_candidates=5))
-    assert mined_together(tmp_path / "pools") == [100] * 6
+    assert mined_together(tmp_path / "pools") == [100] * 15
 
 
 def mined_together(folder: Path) -> list[int]:
