@@ -17,7 +17,7 @@ _COLUMNS = ("pool_id", "context", "candidate", "text", "right", "annotator")
 _RIGHT = {"1": True, "x": True, "yes": True, "true": True, "0": False, "no": False, "false": False, "": None}
 _CURE = "Correct the row; docs/labels.md describes the table"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-"""With what a cell begins that a spreadsheet computes; people wrote these texts. A quote before it makes it text."""
+"""Beginnings of cells that a spreadsheet would compute, or take for quoted; a quote before them makes them text."""
 
 
 def table_text(pools: Sequence[Pool]) -> str:
