@@ -5,18 +5,16 @@ A pool's confidence is 1 − p_none, or the probability of its first candidate w
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from icalib.metrics.calibration import BinSums, bin_sums, ece_of
-from icalib.metrics.metric import Metric, PoolSamples
+from icalib.metrics.metric import Metric
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
-from icalib.metrics.selective import auroc
+from icalib.metrics.selective import RankedPools, accepted_errors, auroc
 
 RECALL = 0.9
-"""Fraction of answerable pools that `false_accepts` accepts."""
+"""Fraction of answerable pools that `false_accepts@90` accepts."""
 
 
 def has_unanswerable(scores: PoolScores) -> bool:
@@ -29,22 +27,6 @@ def answerability(scores: PoolScores) -> FloatArray:
     return top_candidate(scores).prob if scores.p_none is None else 1 - scores.p_none
 
 
-def false_accepts(confidence: FloatArray, is_unanswerable: FloatArray) -> float:
-    """Return the fraction of unanswerable pools accepted with RECALL or more of the answerable ones; [Q] each.
-
-    The threshold is the highest confidence that accepts so many; NaN without both kinds of pools.
-
-    Example:
-        >>> false_accepts(np.array([0.9, 0.8, 0.3, 0.7]), np.array([0.0, 1.0, 1.0, 0.0]))
-        0.5
-    """
-    answerable, none = confidence[is_unanswerable == 0], confidence[is_unanswerable > 0]
-    if not answerable.size or not none.size:
-        return math.nan
-    needed = math.ceil(RECALL * len(answerable) - 1e-9)  # 0.9 · 10 may be above 9
-    return float((none >= np.sort(answerable)[-needed]).mean())
-
-
 def _unanswerable(scores: PoolScores) -> FloatArray:
     return (~scores.answerable).astype(np.float64)
 
@@ -55,10 +37,9 @@ def _none_bins(scores: PoolScores) -> BinSums:
     return bin_sums(scores.p_none, _unanswerable(scores), group=np.arange(scores.num_pools))
 
 
-def _judged(samples: PoolSamples) -> tuple[FloatArray, FloatArray]:
-    """Return the pools' confidence that a candidate is right, and whether none is, [R, B] each."""
-    evaluation, drawn = samples.evaluation, samples.drawn
-    return evaluation.once(answerability)[drawn], evaluation.once(_unanswerable)[drawn]
+def _by_answerability(scores: PoolScores) -> RankedPools:
+    """Return the pools by falling confidence that a candidate is right; the "errors" are those in which none is."""
+    return RankedPools.by(answerability(scores), _unanswerable(scores))
 
 
 NONE_METRICS: tuple[Metric, ...] = (
@@ -67,7 +48,7 @@ NONE_METRICS: tuple[Metric, ...] = (
         "none",
         "maximize",
         "probability that a pool with a right candidate has a lower p_none than one without",
-        lambda samples: auroc(*_judged(samples)),
+        lambda samples: auroc(samples.blocks(_by_answerability)),
         heading="AUROC of none",
         applies=has_unanswerable,
     ),
@@ -76,7 +57,7 @@ NONE_METRICS: tuple[Metric, ...] = (
         "none",
         "minimize",
         "fraction of pools without a right candidate that are accepted with 90 % of the others",
-        lambda samples: np.array([false_accepts(*one) for one in zip(*_judged(samples), strict=True)]),
+        lambda samples: accepted_errors(samples.blocks(_by_answerability), RECALL),
         heading="false accepts at 90 %",
         applies=has_unanswerable,
     ),

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from icalib.metrics.answerability import NONE_METRICS
-from icalib.metrics.calibration import BinSums, bin_sums, ece_of, log_losses, resampled_adaptive_ece
+from icalib.metrics.calibration import BinSums, SortedPairs, adaptive_ece, bin_sums, ece_of, log_losses
 from icalib.metrics.classification import Classification, classification
 from icalib.metrics.metric import Metric, PoolSamples
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import average_precision, recall_at_k, reciprocal_rank, top_candidate
-from icalib.metrics.selective import aurc, auroc
+from icalib.metrics.selective import RankedPools, aurc, auroc
 
 
 def _num_right(scores: PoolScores) -> FloatArray:
@@ -40,24 +40,29 @@ def _top_bins(scores: PoolScores) -> BinSums:
     return bin_sums(top.prob, top.hit, group=np.arange(scores.num_pools))
 
 
+def _by_confidence(scores: PoolScores) -> RankedPools:
+    top = top_candidate(scores)
+    return RankedPools.by(top.prob, 1 - top.hit)
+
+
 def _decided(samples: PoolSamples) -> Classification:
-    num_right, scores = samples.sum(_num_right), samples.evaluation.scores
+    num_right = samples.sum(_num_right)
     if samples.evaluation.decision == "argmax":
         return classification(samples.sum(_hit), samples.num_pools, num_right)
-    called = scores.prob > samples.evaluation.threshold
-    called_right = called & (scores.label == 1)
-    return classification(
-        samples.times @ scores.pool_sum(called_right), samples.times @ scores.pool_sum(called), num_right
-    )
+    called, called_right = samples.evaluation.called
+    return classification(samples.times @ called_right, samples.times @ called, num_right)
 
 
 def _mean_prob(samples: PoolSamples) -> FloatArray:
     return samples.sum(_sum_prob) / samples.sum(PoolScores.sizes)
 
 
+def _sorted_pairs(scores: PoolScores) -> SortedPairs:
+    return SortedPairs.of(scores.prob, scores.label, scores.pool)
+
+
 def _adaptive_ece(samples: PoolSamples) -> FloatArray:
-    scores = samples.evaluation.scores
-    return resampled_adaptive_ece(scores.prob, scores.label, samples.times[:, scores.pool])
+    return adaptive_ece(samples.evaluation.once(_sorted_pairs), samples.times)
 
 
 def _ranking(
@@ -145,14 +150,14 @@ BUILTIN: tuple[Metric, ...] = (
         "sel",
         "minimize",
         "area under the risk-coverage curve of the best candidates",
-        lambda samples: aurc(*samples.top),
+        lambda samples: aurc(samples.blocks(_by_confidence)),
     ),
     Metric(
         "AUROC",
         "sel",
         "maximize",
         "probability that a hit is more confident than an error",
-        lambda samples: auroc(*samples.top),
+        lambda samples: auroc(samples.blocks(_by_confidence)),
     ),
     *NONE_METRICS,
     Metric(
@@ -160,7 +165,7 @@ BUILTIN: tuple[Metric, ...] = (
         "class",
         None,
         "decision threshold, fitted on validation; argmax doesn't use it",
-        lambda samples: np.full(len(samples.drawn), samples.evaluation.threshold),
+        lambda samples: np.full(len(samples.times), samples.evaluation.threshold),
         has_interval=False,
     ),
     Metric(

@@ -7,6 +7,7 @@ probability of a hit among tied candidates).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -54,25 +55,36 @@ def ece(prob: FloatArray, label: Labels, *, num_bins: int = NUM_BINS) -> float:
     return float(ece_of(bin_sums(prob, label, num_bins)))
 
 
-def resampled_adaptive_ece(
-    prob: FloatArray, label: Labels, counts: FloatArray, *, num_bins: int = NUM_BINS
-) -> FloatArray:
-    """Return the ECE over bins of equal count, of samples that hold pair i `counts[r, i]` times: [R, N] → [R].
+@dataclass(frozen=True, eq=False)
+class SortedPairs:
+    """N pairs of B pools by rising probability, sorted once for all samples of the pools."""
+
+    gap: FloatArray  # [N], p − y
+    pool: IntArray  # [N]
+    tied_from: IntArray  # the index of each distinct p's first pair
+
+    @classmethod
+    def of(cls, prob: FloatArray, label: Labels, pool: IntArray) -> SortedPairs:
+        """Sort pairs; `pool` is the index of each one's pool, [N]."""
+        order = np.argsort(prob, kind="stable")
+        ascending = prob[order]
+        is_new = np.concatenate([[True], ascending[1:] != ascending[:-1]])
+        return cls((prob - label)[order], pool[order], np.flatnonzero(is_new))
+
+
+def adaptive_ece(pairs: SortedPairs, times: FloatArray, *, num_bins: int = NUM_BINS) -> FloatArray:
+    """Return the ECE over bins of equal count, of samples that hold pool b `times[r, b]` times: [R, B] → [R].
 
     The sizes of bins differ by at most one; tied pairs at their edges are split in proportion, so that order has no
     effect.
     """
-    order = np.argsort(prob, kind="stable")
-    gap, ascending = (prob - label)[order], prob[order]
-    tied_from = np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
-    errors = [_equal_count_error(gap, row[order], tied_from, num_bins) for row in counts]
-    return np.array(errors)
+    return np.array([_equal_count_error(pairs, row, num_bins) for row in times])
 
 
-def _equal_count_error(gap: FloatArray, count: FloatArray, tied_from: IntArray, num_bins: int) -> float:
-    """Return the error from p − y, sorted by rising p, with the index of each distinct p's first pair."""
-    total_count = np.concatenate([[0.0], np.cumsum(np.add.reduceat(count, tied_from))])
-    total_gap = np.concatenate([[0.0], np.cumsum(np.add.reduceat(count * gap, tied_from))])
+def _equal_count_error(pairs: SortedPairs, times: FloatArray, num_bins: int) -> float:
+    count = times[pairs.pool]
+    total_count = np.concatenate([[0.0], np.cumsum(np.add.reduceat(count, pairs.tied_from))])
+    total_gap = np.concatenate([[0.0], np.cumsum(np.add.reduceat(count * pairs.gap, pairs.tied_from))])
     size, larger = divmod(int(total_count[-1]), num_bins)
     edges = size * np.arange(num_bins + 1) + np.minimum(np.arange(num_bins + 1), larger)
     gap_at_edge = np.interp(edges, total_count, total_gap)

@@ -17,7 +17,7 @@ from icalib.core.errors import SettingError
 from icalib.metrics.calibration import BinSums
 from icalib.metrics.classification import Decision
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.ranking import top_candidate
+from icalib.metrics.selective import Blocks, RankedPools
 
 Direction = Literal["maximize", "minimize"]
 T = TypeVar("T")
@@ -40,28 +40,29 @@ class Evaluation:
             self._computed[function] = function(self.scores)
         return self._computed[function]
 
+    @cached_property
+    def called(self) -> tuple[FloatArray, FloatArray]:
+        """Pairs of each pool above the threshold, and the right ones among them, [B] each."""
+        called = self.scores.prob > self.threshold
+        return self.scores.pool_sum(called), self.scores.pool_sum(called & (self.scores.label == 1))
+
     def samples(self, drawn: IntArray) -> PoolSamples:
         """Return the samples with the given pools, [R, B] indices."""
-        return PoolSamples(self, drawn)
+        num_samples, num_pools = drawn.shape
+        cell = drawn + np.arange(num_samples)[:, np.newaxis] * num_pools
+        counts = np.bincount(cell.ravel(), minlength=drawn.size)
+        return PoolSamples(self, counts.reshape(drawn.shape).astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False)
 class PoolSamples:
-    """R samples, drawn with replacement, of the B pools of an evaluation; `drawn` has their indices, [R, B].
+    """R samples, drawn with replacement, of the B pools of an evaluation; `times` has how often each holds each pool.
 
     Sums over pools are matrix products, so that a thousand resamples take about as long as a few.
     """
 
     evaluation: Evaluation
-    drawn: IntArray
-
-    @cached_property
-    def times(self) -> FloatArray:
-        """How often each sample holds each pool, [R, B]."""
-        num_samples, num_pools = self.drawn.shape
-        cell = self.drawn + np.arange(num_samples)[:, np.newaxis] * num_pools
-        counts = np.bincount(cell.ravel(), minlength=self.drawn.size)
-        return counts.reshape(self.drawn.shape).astype(np.float64)
+    times: FloatArray  # [R, B]
 
     @cached_property
     def num_pools(self) -> FloatArray:
@@ -86,15 +87,9 @@ class PoolSamples:
         """Return the bins [R, M] of each sample from those of the pools [B, M]."""
         return BinSums(*(self.times @ sums for sums in self.evaluation.once(per_pool)))
 
-    @cached_property
-    def top(self) -> tuple[FloatArray, FloatArray]:
-        """Confidence in the pools' first candidates and their errors, [R, B] each, most confident pools first."""
-        top = self.evaluation.once(top_candidate)
-        by_confidence = self.evaluation.once(_by_confidence)
-        rank = self.evaluation.once(_confidence_rank)
-        # sorting ranks here makes the sort by confidence, which every selective metric needs, a single pass
-        drawn = by_confidence[np.sort(rank[self.drawn], axis=1)]
-        return top.prob[drawn], 1 - top.hit[drawn]
+    def blocks(self, ranked: Callable[[PoolScores], RankedPools]) -> Blocks:
+        """Return how many pools and errors each sample has in each block of equally confident pools, [R, K] each."""
+        return self.evaluation.once(ranked).blocks(self.times)
 
 
 @final
@@ -173,11 +168,3 @@ class Metric:
         evaluation = Evaluation(scores) if isinstance(scores, PoolScores) else scores
         every_pool_once = evaluation.samples(np.arange(evaluation.scores.num_pools)[np.newaxis])
         return float(self.of(every_pool_once)[0])
-
-
-def _by_confidence(scores: PoolScores) -> IntArray:
-    return np.argsort(-top_candidate(scores).prob, kind="stable")
-
-
-def _confidence_rank(scores: PoolScores) -> IntArray:
-    return np.argsort(_by_confidence(scores))

@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import top_candidate
-from icalib.metrics.selective import risk_coverage
+from icalib.metrics.selective import RankedPools, risk_coverage
 from icalib.reports.label_curve import METRICS, LabelCurve
 
 # Okabe and Ito's palette without black and yellow, which vanish on dark and light pages.
@@ -104,7 +104,7 @@ def risk_coverage_figure(scores: Mapping[str, Sequence[PoolScores]]) -> go.Figur
 
 def _risk_at(scores: PoolScores) -> FloatArray:
     top = top_candidate(scores)
-    return np.interp(_COVERAGE, *risk_coverage(top.prob, 1 - top.hit))
+    return np.interp(_COVERAGE, *risk_coverage(RankedPools.by(top.prob, 1 - top.hit)))
 
 
 def part_figure(recalls: Mapping[str, Mapping[str, float]]) -> go.Figure:

@@ -91,7 +91,8 @@ def test_auroc_agrees_with_scikit_learn(scores: PoolScores, decimals: int | None
     top = ranking.top_candidate(scores)
     confidence = top.prob if decimals is None else top.prob.round(decimals)
     expected = sklearn_metrics.roc_auc_score(top.hit, confidence)
-    assert selective.auroc(confidence, 1 - top.hit) == pytest.approx(expected)
+    pools = selective.RankedPools.by(confidence, 1 - top.hit)
+    assert selective.auroc(pools.blocks()) == pytest.approx(expected)
 
 
 def test_wilson_intervals_agree_with_scipy() -> None:

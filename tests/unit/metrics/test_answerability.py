@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
-from icalib.metrics.answerability import false_accepts
+from icalib.metrics.answerability import RECALL
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.selective import auroc
+from icalib.metrics.selective import RankedPools, accepted_errors, auroc
 from icalib.metrics.summary import summarise
 
 CONDITIONAL = {"AUROC_none", "false_accepts@90", "ECE_none", "none_rate"}
@@ -30,15 +30,16 @@ def test_golden_values(seed: int, num_pools: int) -> None:
     is_none = rng.integers(0, 2, size=num_pools)
     is_none[:2] = 0, 1
     confidence = rng.permutation(num_pools) / num_pools  # without ties
-    assert auroc(confidence, is_none) == pytest.approx(roc_auc_score(1 - is_none, confidence))
+    pools = RankedPools.by(confidence, is_none).blocks()
+    assert auroc(pools) == pytest.approx(roc_auc_score(1 - is_none, confidence))
     accepted, recall, _ = roc_curve(1 - is_none, confidence, drop_intermediate=False)
-    assert false_accepts(confidence, is_none.astype(float)) == pytest.approx(accepted[recall >= 0.9 - 1e-9].min())
+    assert accepted_errors(pools, RECALL) == pytest.approx(accepted[recall >= 0.9 - 1e-9].min())
 
 
 def test_tied_pools_are_accepted_together() -> None:
-    is_none = np.array([0.0, 0, 1, 1])
-    assert false_accepts(np.full(4, 0.5), is_none) == 1  # one threshold accepts all or none
-    assert auroc(np.full(4, 0.5), is_none) == 0.5
+    pools = RankedPools.by(np.full(4, 0.5), np.array([0.0, 0, 1, 1])).blocks()
+    assert accepted_errors(pools, RECALL) == 1  # one threshold accepts all or none
+    assert auroc(pools) == 0.5
 
 
 def test_ranking_is_measured_on_answerable_pools_and_answering_the_others_is_an_error() -> None:

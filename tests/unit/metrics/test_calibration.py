@@ -17,8 +17,8 @@ def arrays(pairs: list[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def adaptive_ece(prob: np.ndarray, label: np.ndarray, num_bins: int = 10) -> float:
-    once = np.ones((1, prob.size))
-    return float(calibration.resampled_adaptive_ece(prob, label, once, num_bins=num_bins)[0])
+    each_a_pool = calibration.SortedPairs.of(prob, label, np.arange(prob.size))
+    return float(calibration.adaptive_ece(each_a_pool, np.ones((1, prob.size)), num_bins=num_bins)[0])
 
 
 @given(PAIRS, st.integers(1, 15))

@@ -24,7 +24,7 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
     scores = PoolScores.from_predictions(predictions)
     prob, label = scores.prob, scores.label
     top = ranking.top_candidate(scores)
-    error = 1 - top.hit
+    by_confidence = selective.RankedPools.by(top.prob, 1 - top.hit).blocks()
     called = prob > threshold
     p, r = label[called].mean(), called[label == 1].mean()
     values = {
@@ -40,8 +40,8 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
         "Brier": calibration.brier(prob, label),
         "gap": prob.mean() - label.mean(),
         "mean_prob": prob.mean(),
-        "AURC": selective.aurc(top.prob, error),
-        "AUROC": selective.auroc(top.prob, error),
+        "AURC": selective.aurc(by_confidence)[0],
+        "AUROC": selective.auroc(by_confidence)[0],
         "threshold": threshold,
         "num_pools": scores.num_pools,
     }
@@ -51,7 +51,8 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
 
 
 def adaptive_ece(prob: np.ndarray, label: np.ndarray) -> float:
-    return float(calibration.resampled_adaptive_ece(prob, label, np.ones((1, prob.size)))[0])
+    each_a_pool = calibration.SortedPairs.of(prob, label, np.arange(prob.size))
+    return float(calibration.adaptive_ece(each_a_pool, np.ones((1, prob.size)))[0])
 
 
 @pytest.mark.parametrize("decimals", [None, 0])
