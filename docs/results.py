@@ -1,10 +1,10 @@
-"""The tables of docs/results.md, which are written from docs/results/*.yaml and never by hand.
+"""The tables of results.md and results-earlier.md, which are written from docs/results/*.yaml and never by hand.
 
-    make results                                                       write them all into the page
+    make results                                                       write them all into the pages
     python docs/results.py collect runs/default/* --out docs/results/mine.yaml
                                                                        make a table of finished runs
 
-A table appears where the page has a line `<!-- table mine -->`, up to the next `<!-- end of table -->`. Its file has
+A table appears where a page has a line `<!-- table mine -->`, up to the next `<!-- end of table -->`. Its file has
 what one has to know to repeat it: the command, data, seeds, date and versions.
 """
 
@@ -29,7 +29,7 @@ from icalib.data.schema import SPLITS
 from icalib.reports.comparison import MISSING, MethodRow, by_data, format_value, method_rows
 
 DOCS = Path(__file__).resolve().parent
-PAGE = DOCS / "results.md"
+PAGES = (DOCS / "results.md", DOCS / "results-earlier.md")
 TABLES = DOCS / "results"
 METRICS = ("F1", "R@1", "MAP", "ECE", "NLL", "Brier", "AURC")
 """Columns that `collect` writes by default."""
@@ -226,8 +226,8 @@ def _pools_text(run: RunFolder) -> str:
 
 
 def main() -> None:
-    """Write the page, or collect a table."""
-    parser = argparse.ArgumentParser(description="The tables of docs/results.md.")
+    """Write the pages, or collect a table."""
+    parser = argparse.ArgumentParser(description="The tables of docs/results.md and docs/results-earlier.md.")
     verbs = parser.add_subparsers(dest="verb")
     collect = verbs.add_parser("collect", help="make a table of finished runs")
     collect.add_argument("runs", nargs="+", type=Path, help="run folders on one pool set")
@@ -238,11 +238,12 @@ def main() -> None:
         if arguments.verb == "collect":
             write_table(arguments.out, collected(arguments.runs, arguments.metrics.split(",")))
             print(
-                f"{arguments.out}: write `<!-- table {arguments.out.stem} -->` and `<!-- end of table -->` into {PAGE}"
+                f"{arguments.out}: write `<!-- table {arguments.out.stem} -->` and `<!-- end of table -->` into {PAGES[0]}"
             )
         else:
-            PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-            print(PAGE)
+            for page in PAGES:
+                page.write_text(page_with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+                print(page)
     except IcalibError as error:
         raise SystemExit(str(error)) from error
 
