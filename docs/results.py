@@ -238,7 +238,7 @@ def main() -> None:
         if arguments.verb == "collect":
             write_table(arguments.out, collected(arguments.runs, arguments.metrics.split(",")))
             print(
-                f"{arguments.out}: write `<!-- table {arguments.out.stem} -->` and `<!-- end of table -->` into {PAGES[0]}"
+                f"{arguments.out}: write `<!-- table {arguments.out.stem} -->` and `<!-- end of table -->` into a page"
             )
         else:
             for page in PAGES:
