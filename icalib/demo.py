@@ -36,11 +36,14 @@ _PARTS = {
     "cross": False,
     # The desk's replies are few and canned, so that the next utterances of unlabelled dialogues would give them away.
     "post_training": None,
+    # Wrong candidates are random here, so those of the other pools of a batch do as well.
+    "similarity.training.train_negatives": 2,
 }
-_SELF_TRAINING = {**_PARTS, "regime.num_rounds": 1, "regime.pools_per_round": 400}
+_SELF_TRAINING = {**_PARTS, "regime.num_rounds": 1, "regime.pools_per_round": 300}
 # Each utterance of the desk has one intent, every pair is read with it, and regressions predict it well.
 _INTENTS = {
     "intent.training": None,
+    "uncertainty.num_passes": 3,
     "regime.rule.intents.choice": "argmax",
     "regime.rule.gain_threshold": ALWAYS_INTENTS,
 }
@@ -53,7 +56,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "bert": Row("MiniLM reads them apart too (the similarity part), trained on the labelled pools", _PARTS),
         "tsst": Row("a student of bert, trained on bert's pseudo labels of other pools too", _SELF_TRAINING, "precise"),
         "icast-teacher": Row(
-            "bert and the intent part, which reads predicted intents (5 dropout passes)", _PARTS | _INTENTS
+            "bert and the intent part, which reads predicted intents (3 dropout passes)", _PARTS | _INTENTS
         ),
         "icast": Row(
             "a student of icast-teacher, trained on its pseudo labels of other pools too",
