@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from icalib.api.options import Place, RunKeywords, RunTemplate, choice
 from icalib.api.results import Comparison, Curve, Run
 from icalib.api.session import command_line, session
 from icalib.api.settings import check, comparison_settings, curve_settings, from_config, run_settings, with_test_pools
+from icalib.core.errors import SettingError
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from icalib.data.schema import Split
+    from icalib.labelling.batches import By
     from icalib.pipeline.config import RunConfig
     from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -127,6 +126,7 @@ def curve(
     fractions: Sequence[float] = (0.01, 0.02, 0.05, 0.1, 0.2),
     seeds: int = 3,
     split: Split = "validation",
+    by: Sequence[By] = (),
     **options: Unpack[RunKeywords],
 ) -> Curve:
     """Run methods with growing numbers of labels: how many are needed, and what is the next hundred worth?
@@ -140,21 +140,32 @@ def curve(
         fractions: labelled fractions of the training pools.
         seeds: runs of each method and fraction, with seeds 1 to this.
         split: pools that the curve is measured on: validation, to decide by it, or test.
+        by: ways to choose pools to label, as for `label_next`, each replayed as a curve of its own from the smallest
+            fraction on: does the choice pay on these pools?
     """
-    from icalib.data.pools import read_column
+    from icalib.api.replay import replayed
+    from icalib.labelling.batches import WAYS
     from icalib.reports.label_curve import label_curve, write_label_curve
 
     measured = choice("split", split, ("validation", "test"))
+    ways: list[By] = [way for way in WAYS if way in {choice("by", one, WAYS) for one in by}]
+    if ways and len(set(fractions)) < 2:
+        raise SettingError("a choice of pools needs two labelled fractions or more, e.g. --fractions 0.02,0.05.")
     template = RunTemplate.of(options, data)
-    chosen = curve_settings(methods, template, fractions, seeds)
-    every = [settings for group in chosen.values() for settings in group]
-    check(every, template.runs, fresh=template.fresh)
+    fresh = template.fresh
+    untrained, chosen = curve_settings(methods, template, fractions, seeds)
+    check([*untrained, *(config for configs in chosen.values() for config in configs)], template.runs, fresh=fresh)
+    labels = {fraction: configs[0].num_labelled() for fraction, configs in chosen.items()}
+    fewest, *_ = chosen
+    few = chosen.pop(fewest)
     with session(template) as active:
-        finished = iter(active.run_all(every, fresh=template.fresh))
-    runs = {fraction: list(islice(finished, len(group))) for fraction, group in chosen.items()}
-    order = read_column(template.data, "train", "label_order")
-    by_number = {_num_labelled(template, fraction, order): finished for fraction, finished in runs.items()}
-    found = label_curve(template.data.name, measured, by_number)
+        lines, first = (active.run_all(configs, fresh=fresh) for configs in (untrained, few))
+        runs = {way: {fewest: first, **replayed(active, first, chosen, way, fresh=fresh)} for way in ways or WAYS[:1]}
+    by_way = {
+        way if ways else "": {labels[fraction]: finished for fraction, finished in by_fraction.items()}
+        for way, by_fraction in runs.items()
+    }
+    found = label_curve(template.data.name, measured, by_way, lines)
     report = template.runs / template.experiment / f"curve-{template.data.name}.html"
     write_label_curve(found, report, command_line())
     push(report)
@@ -170,15 +181,6 @@ def _latest(report: Path) -> None:
     with atomic_write(latest) as temporary:
         temporary.write_bytes(report.read_bytes())
     push(latest)
-
-
-def _num_labelled(template: RunTemplate, fraction: float | None, label_order: NDArray[Any]) -> int | None:
-    from icalib.data.selection import Selection
-
-    if fraction is None:
-        return None
-    selection = Selection(labelled_fraction=fraction, limit=dict(template.limit))
-    return len(selection.rows("train", "labelled", label_order))
 
 
 def load(run: str | Path) -> LoadedRanker:

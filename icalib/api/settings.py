@@ -225,18 +225,19 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
 
 def curve_settings(
     methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
-) -> dict[float | None, list[RunConfig]]:
-    """Return the runs of a label curve by labelled fraction, ascending; None: the untrained methods."""
+) -> tuple[list[RunConfig], dict[float, list[RunConfig]]]:
+    """Return the runs of a label curve: those of untrained methods, and the others by labelled fraction, ascending."""
     if not fractions or seeds < 1:
         raise SettingError(
             "a label curve needs at least one labelled fraction and one seed, e.g. --fractions 0.01,0.1."
         )
-    by_fraction: dict[float | None, list[RunConfig]] = {}
+    untrained: list[RunConfig] = []
+    by_fraction: dict[float, list[RunConfig]] = {}
     for fraction in sorted({checked_fraction(fraction) for fraction in fractions}):
         runs = comparison_settings(methods, replace(template, labelled=fraction), seeds)
-        by_fraction.setdefault(None, [config for config in runs if not config.settings.regime.trains])
+        untrained = untrained or [config for config in runs if not config.settings.regime.trains]
         by_fraction[fraction] = [config for config in runs if config.settings.regime.trains]
-    return by_fraction
+    return untrained, by_fraction
 
 
 UNTRAINED = ("bm25", "bi-encoder", "candidates-only")

@@ -30,6 +30,8 @@ class Selection(Settings):
     label_seed: int | None = None
     """Seed that draws the labelled pools among those whose label is known; None takes the order of `prepare`, which is
     the same in all runs. Smaller fractions are contained in larger ones with either."""
+    labelled_first: tuple[int, ...] = Field(default=(), exclude_if=lambda rows: not rows)
+    """Rows of training pools with known labels that become labelled before all others."""
 
     def for_training(self, labelled_fraction: float | None = None) -> Selection:
         """Return the selection of training pools alone, for stages that don't depend on other splits."""
@@ -37,6 +39,7 @@ class Selection(Settings):
             labelled_fraction=labelled_fraction or self.labelled_fraction,
             limit={split: size for split, size in self.limit.items() if split == "train"},
             label_seed=None if labelled_fraction == 1 else self.label_seed,
+            labelled_first=() if labelled_fraction == 1 else self.labelled_first,
         )
 
     def rows(self, split: Split, part: Subset, label_order: npt.NDArray[np.int64]) -> Rows:
@@ -54,6 +57,9 @@ class Selection(Settings):
             if self.label_seed is not None:
                 rng = np.random.default_rng(child_seed(self.label_seed, "labelled pools"))
                 ranked = np.concatenate([rng.permutation(ranked[:num_known]), ranked[num_known:]])
+            if self.labelled_first:
+                first = np.array(self.labelled_first, np.int64)
+                ranked = np.concatenate([first, ranked[~np.isin(ranked, first)]])
             rows = {"labelled": ranked[:num_labelled], "unlabelled": ranked[num_labelled:], "all": ranked}[part]
         else:
             # The same pools in every run, whatever its seed; spread over the file, not its start.

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.files import FOLDER_NAME
+from icalib.data.pools import read_column
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.method import Method
 
@@ -27,6 +28,8 @@ class RunConfig(Settings):
     settings: Method
     resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
     """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
+    labelled_first: tuple[int, ...] = Field(default=(), exclude_if=lambda rows: not rows)
+    """Rows of training pools that are labelled before others, as a run with fewer labels has chosen them."""
     metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
     """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
 
@@ -39,5 +42,12 @@ class RunConfig(Settings):
     def selection(self) -> Selection:
         """The pools that the run uses."""
         return Selection(
-            labelled_fraction=self.labelled, limit=self.limit, label_seed=self.seed if self.resample_labels else None
+            labelled_fraction=self.labelled,
+            limit=self.limit,
+            label_seed=self.seed if self.resample_labels else None,
+            labelled_first=self.labelled_first,
         )
+
+    def num_labelled(self) -> int:
+        """Return the number of labelled pools."""
+        return len(self.selection.rows("train", "labelled", read_column(self.data, "train", "label_order")))

@@ -58,3 +58,12 @@ def test_no_pool_is_an_error_that_names_split_and_cure() -> None:
         Selection(labelled_fraction=0.1).rows("test", "all", np.array([], np.int64))
     with pytest.raises(SettingError, match=r"no labelled pools.*limit is 5"):
         Selection(labelled_fraction=0.1, limit={"train": 5}).rows("train", "labelled", np.full(9, -1))
+
+
+def test_pools_that_a_run_has_chosen_become_labelled_before_others() -> None:
+    order = np.array([3, 0, 4, -1, 1, 2])
+    selection = Selection(labelled_fraction=0.5, label_seed=1, labelled_first=(2, 0))
+    rows = selection.rows("train", "labelled", order)
+    assert len(rows) == 3
+    assert {0, 2} < set(rows.tolist())
+    assert "labelled_first" not in Selection(labelled_fraction=0.5).model_dump()  # stages stay what they were
