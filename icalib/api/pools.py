@@ -100,4 +100,10 @@ def prepare_pools(
     active.message(
         f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents{logged}, {time.monotonic() - started:.0f} s"
     )
+    if pool_set.negative_sampler != "source":
+        active.message(
+            "taken as right: the accepted answers"
+            if pool_set.answers == "accepted"
+            else "taken as right: the replies that were given (docs/own-data.md, Are logged replies labels?)"
+        )
     return pool_set
