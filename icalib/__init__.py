@@ -17,7 +17,7 @@ from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from icalib.api.deploy import apply, calibrate, export, pair_texts
-    from icalib.api.labels import label_import, label_next
+    from icalib.api.labels import evaluate_judged, label_import, label_next
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
@@ -29,6 +29,7 @@ __all__ = [
     "calibrate",
     "compare",
     "curve",
+    "evaluate_judged",
     "export",
     "label_import",
     "label_next",
@@ -46,6 +47,7 @@ _MODULES = {
     "calibrate": "icalib.api.deploy",
     "compare": "icalib.api.runs",
     "curve": "icalib.api.runs",
+    "evaluate_judged": "icalib.api.labels",
     "export": "icalib.api.deploy",
     "label_import": "icalib.api.labels",
     "label_next": "icalib.api.labels",

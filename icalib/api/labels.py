@@ -1,7 +1,11 @@
-"""`icalib.label_next` and `icalib.label_import`: which pools to label next, and their labels back into pools."""
+"""`icalib.label_next`, `icalib.label_import` and `icalib.evaluate_judged`.
+
+Which pools to label next, their labels back into pools, and a run's metrics from a few labels and another judge.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -12,6 +16,7 @@ from icalib.core.storage import local_path, pull
 if TYPE_CHECKING:
     from icalib.labelling.batches import Batch, By
     from icalib.labelling.importing import Imported
+    from icalib.labelling.judged import JudgedMetrics
 
 
 def label_next(
@@ -95,3 +100,44 @@ def label_import(file: str | Path, data: str | Path, out: str | Path) -> Importe
     from icalib.labelling.importing import import_labels
 
     return import_labels(local_path(file), local_path(data), local_path(out))
+
+
+def evaluate_judged(
+    run: str | Path,
+    judged: str | Path,
+    judge: str | Path,
+    *,
+    data: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    **place: Unpack[PlaceKeywords],
+) -> JudgedMetrics:
+    """Infer a run's R@1 and MAP on many pools from people's labels of a random sample and a judge's scores of all.
+
+        icalib.evaluate_judged("runs/default/bert-mine-0.1-s1", "export.json", "judge.parquet", data="pools/fresh")
+
+    A DataError says that a file is not valid or not about these pools, or that too few are judged; a SettingError, that
+    the run has learned from them.
+
+    Args:
+        run: a finished run, whose ranking is judged.
+        judged: people's labels of at least 30 pools, as `label_import` takes them.
+        judge: another ranker's or language model's scores of all pools of their split, as `calibrate` takes them but
+            without labels; the query is the pool's id, the candidate its index from 0.
+        data: pool folder; None: the run's own, whose test pools are judged.
+        columns: the judge's own names of these columns, e.g. {"query": "pool_id", "score": "prob"}.
+        place: where the run scores the pools.
+    """
+    import pyarrow as pa
+
+    from icalib.api.session import session
+    from icalib.core.component import validated
+    from icalib.labelling.judged import Judgements
+    from icalib.pipeline.finished import FinishedRun, iter_predictions
+    from icalib.score_files.scores import Columns
+
+    finished, names = FinishedRun.open(local_path(run)), validated(Columns, dict(columns or {}))
+    pools = finished.config.data if data is None else local_path(data)
+    read = Judgements.read(finished, pools, local_path(judged), local_path(judge), names)
+    with session(Place.of(place)) as active:
+        predictions = pa.concat_tables(iter_predictions(finished, pools, read.split, None, active.context))
+    return read.evaluate(predictions)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Json, PlaceOptions, Run, place_argument, place_option
+from icalib.cli.options import Json, PlaceOptions, Run, parsed_pairs, place_argument, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, pull, push
@@ -113,6 +113,19 @@ def evaluate(
         Path | None, place_option("Another pool folder than the run's own; nothing is fitted on it.")
     ] = None,
     limit: Limit = None,
+    judged: Annotated[
+        Path | None,
+        place_option(
+            "People's labels of a random sample of the pools, as `icalib label import` takes them: see above."
+        ),
+    ] = None,
+    judge: Annotated[
+        Path | None,
+        place_option("Another judge's scores of all the pools: Parquet, JSONL or CSV with query, candidate, score."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="JUDGE's own names of the columns: query=NAME,candidate=NAME,score=NAME.")
+    ] = None,
     place: PlaceOptions,
     as_json: Json = False,
 ) -> None:
@@ -122,7 +135,16 @@ def evaluate(
     its probabilities can be trusted on data that it hasn't seen. They are kept in RUN/shift/DATA and read from there
     when the same is asked again; `icalib report RUN` shows them too. Without --data, the promises that can be made
     about the run's answers are printed below the metrics.
+
+    With --judged and --judge, R@1 and MAP are inferred on pools whose labels are unknown, of the split that the judged
+    ones are of: people's labels say how far the judge can be relied on, and its scores make the interval shorter than
+    their labels alone. In JUDGE, the query is the pool's id, and the candidate its index from 0.
     """
+    if judged is not None or judge is not None:
+        if judged is None or judge is None or limit is not None:
+            raise SettingError("--judged and --judge are used together, and without --limit.")
+        _evaluate_judged(run, data, judged, judge, columns, place.place(), as_json)
+        return
     from icalib.api.session import session
     from icalib.api.settings import with_test_pools
     from icalib.core.run_folder import RunFolder
@@ -141,6 +163,20 @@ def evaluate(
         print_shift(result, own)
     if as_json:
         typer.echo(json.dumps(result))
+
+
+def _evaluate_judged(
+    run: Path, data: Path | None, judged: Path, judge: Path, columns: list[str] | None, place: Place, as_json: bool
+) -> None:
+    from icalib.api.labels import evaluate_judged
+    from icalib.reports.terminal import print_judged
+
+    starting(f"evaluate {location(run)}")
+    names = parsed_pairs("--columns", columns or ())
+    found = evaluate_judged(run, judged, judge, data=data, columns=names, **vars(place))
+    print_judged(found)
+    if as_json:
+        typer.echo(json.dumps({"run": location(run), **asdict(found)}))
 
 
 @verb

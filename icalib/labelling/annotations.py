@@ -122,3 +122,11 @@ def latest(annotations: Sequence[Annotation]) -> Iterator[Annotation]:
             continue
         kept[key] = annotation
     yield from kept.values()
+
+
+def annotations_by_pool(annotations: Sequence[Annotation]) -> dict[str, list[Annotation]]:
+    """Return the annotations of each pool, in their order."""
+    found: dict[str, list[Annotation]] = {}
+    for annotation in annotations:
+        found.setdefault(annotation.pool_id, []).append(annotation)
+    return found

@@ -10,7 +10,8 @@ from icalib.core.errors import DataError
 from icalib.core.files import check_empty
 from icalib.core.storage import pull
 from icalib.data.pools import iter_pools, read_pool_set
-from icalib.labelling.annotations import Annotation, Answer, latest, plain, read_annotations
+from icalib.data.schema import Split
+from icalib.labelling.annotations import Answer, annotations_by_pool, latest, plain, read_annotations
 from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Agreement, agreement, majority, majority_intents
 from icalib.labelling.relabelled import Labels, write_relabelled
@@ -39,8 +40,8 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class _Target:
-    """A training pool that was annotated."""
+class Target:
+    """A pool that was annotated."""
 
     row: int
     candidates: tuple[str, ...]
@@ -63,13 +64,11 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     check_empty(out)
     pool_set, answers, earlier = read_pool_set(data), read_answers(file), read_annotations(data)
     was_annotated = {annotation.pool_id for annotation in earlier}
-    targets = _targets(data, {*was_annotated, *(answer.pool_id for answer in answers)})
-    _check(answers, targets, data)
+    targets = find_targets(data, "train", {*was_annotated, *(answer.pool_id for answer in answers)})
+    check_answers(answers, targets, data, "training")
     finished = [answer.annotation for answer in answers if answer.annotation]
     annotations = list(latest([*earlier, *finished]))
-    by_pool: dict[str, list[Annotation]] = {}
-    for annotation in annotations:
-        by_pool.setdefault(annotation.pool_id, []).append(annotation)
+    by_pool = annotations_by_pool(annotations)
     verdicts = {one.pool_id: majority(by_pool[one.pool_id], len(targets[one.pool_id].candidates)) for one in finished}
     conflicts = tuple(name for name, right in verdicts.items() if right is None)
     if len(conflicts) == len(verdicts):
@@ -93,23 +92,23 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     )
 
 
-def _targets(data: Path, wanted: Set[str]) -> dict[str, _Target]:
-    """Return the training pools that are annotated, by id."""
-    batches = iter_pools(data, "train", ["pool_id", "candidates", "context"])
+def find_targets(data: Path, split: Split, wanted: Set[str]) -> dict[str, Target]:
+    """Return the pools of a split that are annotated, by id."""
+    batches = iter_pools(data, split, ["pool_id", "candidates", "context"])
     rows = (row for batch in batches for row in batch.to_pylist())
     return {
-        row["pool_id"]: _Target(number, tuple(row["candidates"]), len(row["context"]))
+        row["pool_id"]: Target(number, tuple(row["candidates"]), len(row["context"]))
         for number, row in enumerate(rows)
         if row["pool_id"] in wanted
     }
 
 
-def _check(answers: Sequence[Answer], targets: Mapping[str, _Target], data: Path) -> None:
-    """Refuse an answer about a pool that isn't a training pool, or had other candidates when it was annotated."""
+def check_answers(answers: Sequence[Answer], targets: Mapping[str, Target], data: Path, which: str) -> None:
+    """Refuse an answer about a pool that isn't one of `which`, or had other candidates when it was annotated."""
     for answer in answers:
         if answer.pool_id not in targets:
             raise answer.raw.error(
-                f"{data} has no training pool {answer.pool_id!r:.80}",
+                f"{data} has no {which} pool {answer.pool_id!r:.80}",
                 "Name the pool folder that the batch was chosen from.",
                 "pool_id",
             )

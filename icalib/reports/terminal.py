@@ -35,6 +35,8 @@ from icalib.reports.part_table import HEADINGS, part_rows
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
+    from icalib.labelling.judged import JudgedMetrics
+    from icalib.metrics.judged import Estimate
     from icalib.pipeline.dry import DryStage
     from icalib.score_files.calibrator import Calibrator
 
@@ -203,6 +205,37 @@ def print_calibration(calibrator: Calibrator, console: Console | None = None) ->
     chosen = "none is better, so scores stay as they are" if calibrator.method == UNCHANGED else calibrator.method
     console.print(Text(f"scores are read as {read_as}"))
     console.print(Text(f"chosen by cross-validation: {chosen}"))
+
+
+def print_judged(found: JudgedMetrics, console: Console | None = None) -> None:
+    """Print the first metric by few judgements and a judge as a sentence, warnings, and the table."""
+    name, first = next(iter(found.metrics.items()))
+    interval = f"(95 % interval {first.estimate.low:.3f}–{first.estimate.high:.3f})"
+    sentence = f"{name} {first.estimate.value:.3f} {interval} from {found.num_judged} judged pools"
+    if first.helps:
+        sentence += (
+            f" and a judge of {found.num_pools:,}; by the {found.num_judged} alone {_estimate_text(first.alone)}"
+        )
+    else:
+        sentence += f"; the judge of {found.num_pools:,} doesn't help (correlation {first.correlation:.2f})"
+    print_verdict(Verdict((f"{sentence}.",), found.warnings), console)
+    rows = [
+        (
+            name,
+            _estimate_text(one.estimate),
+            _estimate_text(one.alone),
+            f"{one.correlation:.2f}",
+            f"{one.worth:.0f}" if one.helps else "doesn't help",
+        )
+        for name, one in found.metrics.items()
+    ]
+    headings = ("metric", "with the judge", "judged pools alone", "correlation", "worth judged pools")
+    caption = f"{data_name(vars(found))}, {found.split}; 95 % intervals, if the judged pools are a random sample of all"
+    (console or people_console()).print(text_table(headings, rows, caption=caption))
+
+
+def _estimate_text(found: Estimate) -> str:
+    return f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})"
 
 
 def print_stages(stages: Sequence[DryStage], console: Console | None = None) -> None:

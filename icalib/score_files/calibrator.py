@@ -91,6 +91,11 @@ class Calibrator(Settings):
             raise DamagedFileError(path, f"is not a calibrator ({error})", _CURE) from error
 
 
+def detected_scale(score: FloatArray) -> Scale:
+    """Return what scores are taken for: probabilities if all are from 0 to 1."""
+    return "probability" if bool(((score >= 0) & (score <= 1)).all()) else "logit"
+
+
 def as_logit(score: FloatArray, scale: Scale) -> FloatArray:
     """Return scores as calibrators take them, [N]; probabilities of 0 and 1 become those of ±16, as in float32."""
     if scale == "logit":
@@ -111,7 +116,7 @@ def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, see
     """
     _check(pools)
     if scale == "auto":
-        scale = "probability" if bool(((pools.logit >= 0) & (pools.logit <= 1)).all()) else "logit"
+        scale = detected_scale(pools.logit)
     logits = replace(pools, logit=as_logit(pools.logit, scale))
     fold = _folds(pools.num_pools, 2, child_seed(seed, "halves"))
     fitting, measuring = logits.subset(fold == 0), logits.subset(fold == 1)

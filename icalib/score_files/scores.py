@@ -25,6 +25,8 @@ from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.score_files.calibrator import Calibrator
 
 S = TypeVar("S", bound="Scored")
+N = TypeVar("N", bound="Named")
+V = TypeVar("V")
 _LABELS = {"1": 1, "1.0": 1, "true": 1, "0": 0, "0.0": 0, "false": 0}  # as JSON, CSV and pandas write them
 PROB = "calibrated_prob"
 BATCH_ROWS = 1 << 16
@@ -51,29 +53,43 @@ class Scored(BaseModel):
     score: FiniteFloat
 
 
-class Labelled(Scored):
-    """What a calibrator is fitted on."""
+class Named(Scored):
+    """A score with the names of its query and candidate."""
 
     query: str = Field(min_length=1)
     candidate: str = Field(min_length=1)
+
+
+class Labelled(Named):
+    """What a calibrator is fitted on."""
+
     label: Annotated[Literal[0, 1], BeforeValidator(lambda value: _LABELS.get(str(value).lower(), value))]
 
 
 def read_labelled(path: Path, columns: Columns) -> PoolScores:
     """Read the labelled scores of a file, a pool for each query, sorted by their names, or raise a DataError."""
-    names = columns.model_dump()
-    pools: dict[str, dict[str, tuple[float, int]]] = {}
-    for raw, row in read_score_rows(path):
-        pair = parsed(Labelled, raw, row, names)
-        pool = pools.setdefault(pair.query, {})
-        if pair.candidate in pool:
-            raise raw.error(f"candidate {pair.candidate!r} of query {pair.query!r} occurs twice")
-        pool[pair.candidate] = pair.score, pair.label
-    check_has_rows(path, len(pools))
+    pools = _by_query(Labelled, path, columns.model_dump(), lambda pair: (pair.score, pair.label))
     pairs = [pools[query].values() for query in sorted(pools)]
     return PoolScores.from_lists(
         [[score for score, _ in pool] for pool in pairs], [[label for _, label in pool] for pool in pairs]
     )
+
+
+def read_scores(path: Path, columns: Columns) -> dict[str, dict[str, float]]:
+    """Return the scores of a file by query and candidate, or raise a DataError; it needs no labels."""
+    return _by_query(Named, path, columns.model_dump(exclude={"label"}), lambda pair: pair.score)
+
+
+def _by_query(model: type[N], path: Path, names: Mapping[str, str], value: Callable[[N], V]) -> dict[str, dict[str, V]]:
+    pools: dict[str, dict[str, V]] = {}
+    for raw, row in read_score_rows(path):
+        pair = parsed(model, raw, row, names)
+        pool = pools.setdefault(pair.query, {})
+        if pair.candidate in pool:
+            raise raw.error(f"candidate {pair.candidate!r} of query {pair.query!r} occurs twice")
+        pool[pair.candidate] = value(pair)
+    check_has_rows(path, len(pools))
+    return pools
 
 
 def read_score_rows(path: Path) -> Iterator[tuple[Raw, dict[str, Any]]]:
