@@ -14,7 +14,7 @@ import numpy as np
 from icalib.metrics.metric import Metric
 from icalib.metrics.pairs import FloatArray, PoolScores
 
-_HELPS = 1.1
+_HELPS = 1.1  # variance without the judge, as a multiple of that with it
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Inferred:
         helps: whether the judge is worth a tenth more judged pools, which a random one seldom seems to be.
         correlation: of the judge's expectations with the judged pools' values; 0 where either is constant.
         worth: how many judged pools would estimate as well without the judge.
-        shift: standard errors between the judge's means over the judged pools and over all; large ones are no random
-            sample.
+        shift: standard errors between the judge's means over the judged pools and over all; a random sample seldom has
+            more than 2.
     """
 
     estimate: Estimate
