@@ -10,7 +10,7 @@ from icalib.core.errors import DataError
 from icalib.core.files import check_empty
 from icalib.core.storage import pull
 from icalib.data.pools import iter_pools, read_pool_set
-from icalib.data.schema import Split
+from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL, Split
 from icalib.labelling.annotations import Answer, annotations_by_pool, latest, plain, read_annotations
 from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Agreement, agreement, majority, majority_intents
@@ -28,6 +28,8 @@ class Imported:
         unfinished: pools of the file without a finished answer.
         conflicts: pools of the file whose annotators disagree, which get no label.
         agreement: of the annotators, over all pools that several annotated; None without such.
+        num_known: annotated pools with an earlier label that no annotator gave, e.g. the reply of the log.
+        num_confirmed: those of them whose label the annotators say is right.
     """
 
     path: Path
@@ -37,6 +39,8 @@ class Imported:
     unfinished: tuple[str, ...]
     conflicts: tuple[str, ...]
     agreement: Agreement | None
+    num_known: int
+    num_confirmed: int
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Target:
     row: int
     candidates: tuple[str, ...]
     num_utterances: int
+    label: int
 
 
 def import_labels(file: Path, data: Path, out: Path) -> Imported:
@@ -74,6 +79,11 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     if len(conflicts) == len(verdicts):
         found = "no pool has a finished answer that its annotators agree on"
         raise DataError(found, "Label some pools first.", path=file)
+    confirmed = [
+        targets[name].label in (right or (NONE_RIGHT,))
+        for name, right in verdicts.items()
+        if right is not None and name not in was_annotated and targets[name].label != UNKNOWN_LABEL
+    ]
     labels = Labels(data, pool_set)
     for name, right in verdicts.items():
         if right is not None:
@@ -89,15 +99,17 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         unfinished=tuple(dict.fromkeys(one.pool_id for one in answers if one.pool_id not in verdicts)),
         conflicts=conflicts,
         agreement=agreement(by_pool, {name: len(target.candidates) for name, target in targets.items()}),
+        num_known=len(confirmed),
+        num_confirmed=sum(confirmed),
     )
 
 
 def find_targets(data: Path, split: Split, wanted: Set[str]) -> dict[str, Target]:
     """Return the pools of a split that are annotated, by id."""
-    batches = iter_pools(data, split, ["pool_id", "candidates", "context"])
+    batches = iter_pools(data, split, ["pool_id", "candidates", "context", "label"])
     rows = (row for batch in batches for row in batch.to_pylist())
     return {
-        row["pool_id"]: Target(number, tuple(row["candidates"]), len(row["context"]))
+        row["pool_id"]: Target(number, tuple(row["candidates"]), len(row["context"]), row["label"])
         for number, row in enumerate(rows)
         if row["pool_id"] in wanted
     }

@@ -74,6 +74,17 @@ def test_a_table_comes_back_as_labels_that_come_first_after_earlier_ones(
     assert read_pools(tmp_path / "new", "validation", "test") == read_pools(tiny_pools, "validation", "test")
 
 
+def test_a_file_says_how_many_labels_were_right(tiny_pools: Path, batch: Path, tasks: Path, tmp_path: Path) -> None:
+    before, ids = by_id(tiny_pools), batch_ids(tasks)
+    wrong = (before[ids[0]].label + 1) % 2
+    right = {ids[0]: [wrong], ids[1]: [], ids[2]: [before[ids[2]].label, wrong]}
+    filled = filled_table(batch, tmp_path / "filled.csv", lambda one: right.get(one, [before[one].label]), zeros=True)
+    first = label_import(filled, tiny_pools, tmp_path / "new")
+    assert (first.num_confirmed, first.num_known) == (4, 6)
+    again = label_import(filled, tmp_path / "new", tmp_path / "newer")
+    assert again.num_known == 0  # those labels are the annotators' own
+
+
 def test_label_studios_export_keeps_who_when_and_intents(tiny_pools: Path, tasks: Path, tmp_path: Path) -> None:
     before, ids = by_id(tiny_pools), batch_ids(tasks)
     gold: dict[str, Any] = {pool_id: before[pool_id].right for pool_id in ids}
