@@ -30,13 +30,13 @@ from typing_extensions import override
 from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, ShardedJob
 from icalib.data.encoding import Budget, Intents, TokenPool, TokenStore
+from icalib.data.folds import fold_of
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.inference.convex import Choices, fit_choices, product
 from icalib.models.bi_encoder import BiEncoder, load_bi_encoder
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
-from icalib.parts.folds import fold_of
 from icalib.parts.intent_encoder import load_predictor
 from icalib.parts.intent_model import (
     Array,

@@ -18,6 +18,7 @@ from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool, TokenStore
+from icalib.data.folds import Fold
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
@@ -29,7 +30,6 @@ from icalib.models.bi_encoder import BiEncoder, load_bi_encoder, unit_means
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
-from icalib.parts.folds import Fold
 from icalib.parts.intent_model import Array, IntentModel, IntentPredictor, Utterances, fit_intents, vectors_of
 from icalib.training.examples import batched, training_rows
 from icalib.training.job import Training, TrainingJob

@@ -19,12 +19,12 @@ from icalib.core.job import Artifact, ShardedJob
 from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
+from icalib.data.folds import Fold
 from icalib.data.schema import Split
 from icalib.data.selection import Rows, Selection, Subset
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import load_for_scoring
-from icalib.parts.folds import Fold
 from icalib.parts.intent import LoadedIntent
 from icalib.parts.similarity import LoadedSimilarity
 from icalib.scoring.column import column_table

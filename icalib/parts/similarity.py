@@ -18,6 +18,7 @@ from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Budget, Encoded, Ids, Intents, Layout, Lists, Numbers, TokenPool, TokenStore
+from icalib.data.folds import Fold
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
@@ -27,7 +28,6 @@ from icalib.models.bi_encoder import BiEncoder, crossed_cosines, load_bi_encoder
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
-from icalib.parts.folds import Fold
 from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns
 from icalib.scoring.part import LoadedPart

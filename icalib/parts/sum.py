@@ -113,6 +113,16 @@ def pairs_of(column: pa.Table) -> pa.Table:
     return column.filter(pa.array([view == views[0] for view in views])).select([name for name, _ in PAIR_FIELDS])
 
 
+def scores_of_parts(
+    tables: Mapping[PartName, pa.Table], fitted: SumOfParts, estimator: AbstractEstimator.Config, *, softmax: bool
+) -> pa.Table:
+    """Return the scores (SCORE_SCHEMA) of pairs, which the parts' columns (COLUMN_SCHEMA) have in the same order."""
+    pairs = pairs_of(next(iter(tables.values())))
+    columns = fitted.columns({name: read_columns(table) for name, table in tables.items()}, pairs.num_rows)
+    names = {name: pairs[name] for name in pairs.column_names}
+    return scores_of_columns(names, columns, estimator.build(), softmax=softmax)
+
+
 @final
 class SumJob(ShardedJob):
     """Adds the columns of some pools and computes the scores, in the columns' shards."""
@@ -153,9 +163,6 @@ class SumJob(ShardedJob):
         if intents is not None:
             with atomic_write(intents_path(self.shard_path(folder, index))) as temporary:
                 shutil.copyfile(intents, temporary)
-        pairs = pairs_of(next(iter(tables.values())))
-        columns = fitted.columns({name: read_columns(table) for name, table in tables.items()}, pairs.num_rows)
-        names = {name: pairs[name] for name in pairs.column_names}
-        scores = scores_of_columns(names, columns, self.estimator.build(), softmax=self.softmax)
+        scores = scores_of_parts(tables, fitted, self.estimator, softmax=self.softmax)
         with atomic_write(self.shard_path(folder, index)) as temporary:
             pq.write_table(scores, temporary)

@@ -57,9 +57,12 @@ class Augmented(AbstractRegime):
 
     def run(self, stages: Stages) -> Outcome:
         """Generate texts, then train; with weight 0 no texts are generated, and training is supervised."""
+        return Outcome((Member(self.teacher(stages).train(), stages.estimator),))
+
+    @override
+    def teacher(self, stages: Stages) -> PartTraining:
         generated = Generated(self._texts(stages), self.config.contrast) if self.config.contrast.weight else None
-        model = PartTraining(stages, StageName("teacher"), self.config.training, generated=generated).train()
-        return Outcome((Member(model, stages.estimator),))
+        return PartTraining(stages, StageName("teacher"), self.config.training, generated=generated)
 
     def _texts(self, stages: Stages) -> Artifact:
         """Generate texts for the labelled pools, fine-tuning the models that the generator needs, and tokenise them."""

@@ -63,10 +63,14 @@ class Ensemble(AbstractRegime):
             return Outcome((Member(models[0], Deterministic.Config()), Member(models[0], stages.estimator)))
         return Outcome(tuple(Member(model, stages.estimator) for model in models))
 
+    @override
+    def teacher(self, stages: Stages) -> PartTraining:
+        return PartTraining(stages, StageName("teacher"), self.config.training)
+
     def _train(self, stages: Stages) -> list[Trained]:
         """Train the first member with all resources and the run's seed, as `bert` does, and the others in parallel."""
         training, others = self.config.training, range(1, self.config.num_trained)
-        first = PartTraining(stages, StageName("teacher"), training).train()
+        first = self.teacher(stages).train()
         if not others:
             return [first]
         executor, at_once = stages.executor.split(len(others))

@@ -13,7 +13,7 @@ from icalib.core.component import Component, ComponentConfig
 from icalib.core.stage_cache import Stage
 from icalib.data.schema import Split
 from icalib.scoring.gain import GainRule
-from icalib.stages.parts import score, scores_name
+from icalib.stages.parts import PartTraining, score, scores_name
 from icalib.stages.stages import Stages
 from icalib.stages.trained import Scoring, Trained
 from icalib.training.settings import TrainingSettings
@@ -95,6 +95,10 @@ class AbstractRegime(Component):
 
     def run(self, stages: Stages) -> Outcome:
         """Train, and return the members to evaluate."""
+        raise NotImplementedError
+
+    def teacher(self, stages: Stages) -> PartTraining:
+        """Return the training of the first model, on labelled pools alone, of a regime that trains."""
         raise NotImplementedError
 
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:

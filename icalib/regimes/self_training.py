@@ -74,7 +74,7 @@ class SelfTraining(AbstractRegime):
         A round that selects no pool trains nothing. It is the last one if the next would select from the same scores.
         """
         config = self.config
-        model = self._teacher(stages)  # line 1
+        model = self.teacher(stages).train()  # line 1
         models = {0: model}
         for number in range(1, config.num_rounds + 1):
             scores = self._score(stages, model, number)  # lines 3 to 5
@@ -92,9 +92,10 @@ class SelfTraining(AbstractRegime):
         chosen = self._choose(stages, models)
         return Outcome((Member(models[chosen], stages.estimator),), chosen, max(models))
 
-    def _teacher(self, stages: Stages) -> Trained:
+    @override
+    def teacher(self, stages: Stages) -> PartTraining:
         rule = GainRule(intents=self.config.rule.intents) if self.config.with_intents else None
-        return PartTraining(stages, StageName("teacher"), self.config.teacher, rule).train()
+        return PartTraining(stages, StageName("teacher"), self.config.teacher, rule)
 
     def _score(self, stages: Stages, model: Trained, number: int) -> Stage:
         """Predict intents, and p̄ and g of each candidate with and without them."""
@@ -126,7 +127,7 @@ class SelfTraining(AbstractRegime):
 
     def first_scores(self, stages: Stages, *, with_validation: bool) -> tuple[Shards, Shards | None]:
         """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and those of validation."""
-        teacher = self._teacher(stages)
+        teacher = self.teacher(stages).train()
         unlabelled = Shards(self._score(stages, teacher, 1).path)
         if not with_validation:
             return unlabelled, None

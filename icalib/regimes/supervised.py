@@ -44,5 +44,8 @@ class Supervised(AbstractRegime):
 
     @override
     def run(self, stages: Stages) -> Outcome:
-        model = PartTraining(stages, StageName("teacher"), self.config.training, self.config.view_rule()).train()
-        return Outcome((Member(model, stages.estimator),))
+        return Outcome((Member(self.teacher(stages).train(), stages.estimator),))
+
+    @override
+    def teacher(self, stages: Stages) -> PartTraining:
+        return PartTraining(stages, StageName("teacher"), self.config.training, self.config.view_rule())

@@ -10,9 +10,9 @@ from icalib.core.events import Message
 from icalib.core.files import read_json
 from icalib.core.job import Artifact
 from icalib.core.stage_cache import Stage, StageName
+from icalib.data.folds import Fold
 from icalib.data.schema import Split
 from icalib.parts.fit import FitJob, OffsetJob
-from icalib.parts.folds import Fold
 from icalib.parts.intent import INTENTS_FILE, OUT_OF_FOLD, Intent, IntentJob
 from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ORDER, ColumnJob, PartName
@@ -149,6 +149,31 @@ class PartTraining:
         if fit is not None:
             self.stages.emit(Message(f"{self.name}: {described(trained.sum)}"))
         return trained
+
+    def out_of_fold(self, model: Trained, num_folds: int) -> dict[PartName, tuple[Artifact, ...]]:
+        """Return the columns of the labelled pools of each part of a teacher that `train` returned, out of fold.
+
+        Those that later parts see are there already; the last part is trained again `num_folds` times, without a fold.
+        """
+        found = dict(model.out_of_fold)
+        for part in model.sum.used:
+            similarity = self.stages.composition.similarity
+            if part == "similarity" and part not in found and similarity is not None:
+                settings = similarity.model_copy(update={"num_folds": num_folds})
+                found[part] = self._similarity_out_of_fold(settings)
+            elif part == "cross":
+                folds = [Fold(index=index, number=num_folds) for index in range(num_folds)]
+                found[part] = tuple(self._labelled_cross_column(fold) for fold in folds)
+        return {part: found[part] for part in model.sum.used}
+
+    def _labelled_cross_column(self, fold: Fold) -> Artifact:
+        """Return the column of a fold of the labelled pools by a cross-encoder that was trained without it."""
+        models = {part: model for part, model in self._parts.items() if part == "intent"}  # whose intents it reads
+        models["cross"] = checkpoint(self._cross(fold))
+        intents = self.rule.intents if self.rule else None
+        scoring = Scoring("train", "labelled", self.stages.estimator, intents)
+        name = self._named(f"fold-{fold.index + 1}-train-labelled")
+        return column_stages(self.stages, name, models, scoring, fold)["cross"].artifact()
 
     @property
     def _first(self) -> Trained:
@@ -295,9 +320,10 @@ class PartTraining:
             )
         return stage
 
-    def _cross(self) -> Stage:
+    def _cross(self, left_out: Fold | None = None) -> Stage:
         stages, student = self.stages, self.student
-        offsets, generated = self._offsets("cross", self._parts), self.generated
+        offsets = self._offsets("cross", {part: model for part, model in self._parts.items() if part != "cross"})
+        generated = self.generated if left_out is None else None  # it was generated from the labels of all pools
         ranker = stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None})
         if self.rule is not None:
             ranker = ranker.model_copy(update={"intents": stages.pool_set.intents})
@@ -317,9 +343,13 @@ class PartTraining:
             pseudo_labels=self._pseudo_labels,
             contrast=generated.contrast if generated else None,
             generated=generated.tokens if generated else None,
+            left_out=left_out,
             seed=self._seed,
         )
-        return stages.run(self._named("cross") if offsets is not None else self.name, job, self.member_executor)
+        name = self._named("cross") if offsets is not None else self.name
+        if left_out is not None:
+            name = self._named(f"cross-fold-{left_out.index + 1}")
+        return stages.run(name, job, self.member_executor)
 
 
 def described(fitted: SumOfParts) -> str:

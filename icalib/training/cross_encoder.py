@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from icalib.core.job import Artifact
 from icalib.data.encoding import Layout, TokenStore
+from icalib.data.folds import Fold
 from icalib.data.generated import GeneratedStore
 from icalib.data.schema import Split
 from icalib.data.selection import Selection
@@ -70,6 +71,8 @@ class CrossEncoderJob(TrainingJob):
     """Loss term of generated texts; None trains on the pools alone."""
     generated: Artifact | None = None
     """Token file of the generated texts."""
+    left_out: Fold | None = None
+    """Fold of the labelled pools that isn't trained on."""
     seed: int
 
     @property
@@ -96,6 +99,8 @@ class CrossEncoderJob(TrainingJob):
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
         rows = training_rows(store, self.selection)
+        if self.left_out is not None:
+            rows = self.left_out.others(store, rows)
         return gold_labels(store, rows, with_intents=self.views_with_intents)
 
     def _curriculum(

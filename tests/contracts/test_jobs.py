@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from icalib.core.component import ComponentConfig, components
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ByContent, Job, LocalJob, ShardedJob, read_job
+from icalib.data.folds import Fold
 from icalib.data.selection import Selection
 from icalib.encoders.iart import IART
 from icalib.encoders.transformer import TransformerEncoder
@@ -28,7 +29,6 @@ from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.parts.fit import FitJob, OffsetJob
-from icalib.parts.folds import Fold
 from icalib.parts.intent import Intent, IntentJob
 from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.similarity import Similarity, SimilarityJob

@@ -15,7 +15,7 @@ from icalib.core.events import ignore
 from icalib.core.files import read_json, read_json_list
 from icalib.core.parquet import read_parquet
 from icalib.data.encoding import TokenStore
-from icalib.parts.folds import Fold, fold_of
+from icalib.data.folds import Fold, fold_of
 from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob, IntentWeights, LoadedIntent, _by_folds, _Form
 from icalib.parts.intent_encoder import IntentEncoder, IntentEncoderJob, load_predictor
 from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, fit_intents, vectors_of

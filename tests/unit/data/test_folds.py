@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from icalib.parts.folds import Fold, fold_of
+from icalib.data.folds import Fold, fold_of
 
 
 class Dialogues:

@@ -1,4 +1,4 @@
-"""Folds of the labelled pools, so that a part can be seen as it is on pools that it wasn't trained on."""
+"""Folds of the labelled pools, so that a model can be seen as it is on pools that it was not trained on."""
 
 from __future__ import annotations
 
