@@ -17,7 +17,7 @@ from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from icalib.api.deploy import apply, calibrate, export, pair_texts
-    from icalib.api.labels import evaluate_judged, label_import, label_next
+    from icalib.api.labels import evaluate_judged, label_import, label_next, label_suspects
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
@@ -33,6 +33,7 @@ __all__ = [
     "export",
     "label_import",
     "label_next",
+    "label_suspects",
     "list_methods",
     "load",
     "pair_texts",
@@ -51,6 +52,7 @@ _MODULES = {
     "export": "icalib.api.deploy",
     "label_import": "icalib.api.labels",
     "label_next": "icalib.api.labels",
+    "label_suspects": "icalib.api.labels",
     "list_methods": "icalib.methods.catalogue",
     "load": "icalib.api.runs",
     "pair_texts": "icalib.api.deploy",

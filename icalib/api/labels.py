@@ -1,6 +1,6 @@
-"""`icalib.label_next`, `icalib.label_import` and `icalib.evaluate_judged`.
+"""`icalib.label_next`, `label_suspects`, `label_import` and `evaluate_judged`.
 
-Which pools to label next, their labels back into pools, and a run's metrics from a few labels and another judge.
+Pools for annotators, their labels back into pools, and a run's metrics from a few labels and another judge.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from icalib.labelling.batches import Batch, By
     from icalib.labelling.importing import Imported
     from icalib.labelling.judged import JudgedMetrics
+    from icalib.labelling.suspects import Suspects
 
 
 def label_next(
@@ -82,6 +83,43 @@ def label_next(
         how=chosen.how,
         data=unlabelled.data,
     )
+
+
+def label_suspects(
+    run: str | Path, out: str | Path | None = None, *, number: int = 50, folds: int = 2, **place: Unpack[PlaceKeywords]
+) -> Suspects:
+    """Find labelled training pools of a run whose label is probably wrong, and write them for annotators.
+
+        found = icalib.label_suspects("runs/default/bert-mine-0.1-s1", "suspects.json")
+        found.num_suspects, found.suspects[0].pool.context
+
+    A SettingError says that an argument is invalid, that `out` exists, or that the run's method isn't trained.
+
+    Args:
+        run: a finished run, whose first model is trained again without each fold of the labelled pools.
+        out: a .json or .csv file, as of `label_next`; None writes none, and neither does a run without suspects.
+        number: how many pools, at most.
+        folds: K trainings on (K − 1)/K of the labels each, which take K − 1 times as long as one on all.
+        place: where they are trained.
+    """
+    from icalib.labelling.batches import check_out, write_batch
+
+    path = None if out is None else local_path(out)
+    if number < 1 or folds < 2:
+        raise SettingError(f"found number={number} and folds={folds}: expected 1 or more pools, and 2 or more folds.")
+    if path is not None:
+        pull(path)
+        check_out(path)
+    from icalib.api.session import session
+    from icalib.labelling.suspects import find_suspects
+    from icalib.pipeline.finished import FinishedRun
+
+    finished = FinishedRun.open(local_path(run))
+    with session(Place.of(place)) as active:
+        found = find_suspects(finished, number, folds, active.context)
+    if path is not None and found.suspects:
+        write_batch(path, [one.pool for one in found.suspects], found.pool_set, {}, "")
+    return found
 
 
 def label_import(file: str | Path, data: str | Path, out: str | Path) -> Imported:

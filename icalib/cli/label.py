@@ -1,14 +1,15 @@
-"""Verbs of labelling: which pools to label next, and their labels back into pools."""
+"""Verbs of labelling: which pools to label next or again, and their labels back into pools."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from icalib.cli.app import app, subverb
-from icalib.cli.options import PlaceOptions, place_argument, place_option
+from icalib.cli.options import Json, PlaceOptions, Run, place_argument, place_option
 from icalib.cli.output import near, say, starting
 from icalib.core.storage import location
 
@@ -58,6 +59,43 @@ def label_next(
         f"{batch.num_dialogues} dialogues, {batch.how}. Label them{configured}, then: icalib label import FILE --data "
         f"{_typed(batch.data)} --out NEW_POOLS"
     )
+
+
+@subverb(group, "suspects")
+def label_suspects(
+    run: Run,
+    *,
+    number: Annotated[int, typer.Option(min=1, help="Maximum number of pools.")] = 50,
+    folds: Annotated[
+        int, typer.Option(min=2, help="K trainings on (K - 1)/K of the labels each: K - 1 times as long as one on all.")
+    ] = 2,
+    out: Annotated[
+        Path | None, place_option("File to write: .json for Label Studio, with its configuration as .xml, or .csv.")
+    ] = None,
+    as_json: Json = False,
+    place: PlaceOptions,
+) -> None:
+    """List labels of a run's training pools that are probably wrong, and write the pools for annotators.
+
+    The run's model is trained again without each fold of the labelled pools, which it then scores: a label looks wrong
+    if another candidate is as probable as labels are on average, and more probable than the label.
+    """
+    from icalib.api.labels import label_suspects as find
+    from icalib.reports.suspects import print_suspects
+
+    starting("label suspects")
+    found = find(run, out, number=number, folds=folds, **vars(place.place()))
+    print_suspects(found)
+    if out is not None and found.suspects:
+        configured = f" with {out.with_suffix('.xml')}" if out.suffix == ".json" else ""
+        is_default = found.fraction == found.pool_set.default_labelled_fraction
+        say(
+            f"{location(out)}: {len(found.suspects)} pools, without their labels. Label them again{configured}, then: "
+            f"icalib label import FILE --data {_typed(found.data)} --out NEW_POOLS; icalib run METHOD --data NEW_POOLS"
+            + ("" if is_default else f" --labelled {found.fraction}")
+        )
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
 
 
 @subverb(group, "import")

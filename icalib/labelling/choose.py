@@ -60,11 +60,8 @@ class Unlabelled:
         `with_known_label` leaves out pools whose right candidate nobody knows.
         """
         pool_set = read_pool_set(data)
-        if run is not None and run.data_digest != pool_set.digest:
-            raise SettingError(
-                f"{data} has other pools than {run.folder.path} was trained on: it was prepared again since. "
-                "Name a run of the pools as they are now."
-            )
+        if run is not None:
+            run.check_trained_on(data, pool_set)
         order = read_column(data, "train", "label_order")
         if run is None:
             labelled = labelled_rows(pool_set, order)

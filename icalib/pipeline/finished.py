@@ -26,7 +26,7 @@ from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import Stage, StageCache, StageName
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
-from icalib.data.schema import Pool, Split
+from icalib.data.schema import Pool, PoolSet, Split
 from icalib.data.selection import Selection
 from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS
@@ -79,6 +79,14 @@ class FinishedRun:
     def data_digest(self) -> str:
         """Digest of the pools that it was trained on."""
         return str(read_json(self.folder.path / "provenance.json")["data_digest"])
+
+    def check_trained_on(self, data: Path, pool_set: PoolSet) -> None:
+        """Refuse a pool folder with other pools than the run was trained on."""
+        if self.data_digest != pool_set.digest:
+            raise SettingError(
+                f"{data} has other pools than {self.folder.path} was trained on: it was prepared again since. "
+                "Name a run of the pools as they are now."
+            )
 
     @cached_property
     def has_softmax(self) -> bool:
