@@ -50,16 +50,24 @@ def local_path(location: str | Path) -> Path:
     match = _URI.fullmatch(location.rstrip("/"))
     parts = (match["path"] or "").split("/")[1:] if match else []
     if match is None or any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise SettingError(f"{location!r} is not a valid location. Write a path, or e.g. s3://bucket/folder.")
+        shown = _shown(location)
+        raise SettingError(f"{shown!r} is not a valid location. Write a path, or e.g. s3://bucket/folder.")
     if match["scheme"] == "file":
         return Path("/", *parts)
     if "?" in location or ":" in match["authority"].partition("@")[0]:
-        shown = re.sub(r"//[^/@]*@", "//…@", location.partition("?")[0])
         raise SettingError(
-            f"{shown} has a query or a password, which would land in run folders. Set such things in the environment "
-            "of every node: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and the like."
+            f"{_shown(location)} has a query or a password, which would land in run folders. Set such things in the "
+            "environment of every node: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and the like."
         )
     return _mirrors().joinpath(match["scheme"], match["authority"] or _NO_AUTHORITY, *parts)
+
+
+def _shown(location: str) -> str:
+    """Return a URI for messages, without what may be a secret: a query, and what names a user."""
+    scheme, mark, rest = location.partition("://")
+    user, at, rest = rest.rpartition("@")
+    rest = rest.partition("?")[0]
+    return f"{scheme}{mark}{'…@' if user else at}{'…' if ':' in rest.partition('/')[0] else rest}"
 
 
 def location(path: Path) -> str:
@@ -158,6 +166,11 @@ class ObjectStore:
             return self.filesystem.get_file_info(FileSelector(key, recursive=True, allow_not_found=True))
 
         files = [facts for facts in _with_retries("look into", path, find) if facts.type == FileType.File]
+        if outside := next((facts.path for facts in files if ".." in facts.path.split("/")), None):
+            raise StorageError(
+                f"{location(path)} contains an object with the key {outside!r}, whose `..` would place it outside of "
+                "the folder that mirrors the store. Remove it from the store, and find out who wrote it."
+            )
         paths = {self.folder / facts.path.removeprefix(self.base).lstrip("/"): facts for facts in files}
         return {here: facts for here, facts in paths.items() if not is_temporary(here)}  # an upload that broke off
 

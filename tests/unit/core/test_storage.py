@@ -5,11 +5,13 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.stores import Machines
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow.fs import FileInfo, FileType
 
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
@@ -55,11 +57,41 @@ def test_an_invalid_location_is_refused(uri: str) -> None:
         pull(local_path(uri))
 
 
-@pytest.mark.parametrize("uri", ["s3://key:secret@bucket/x", "s3://bucket/x?endpoint_override=secret"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://key:secret@bucket/x", "s3://bucket/x?endpoint_override=secret", "s3://key:se/secret@bucket/x",
+        "s3://key:secret@bucket/../x", "s3://key:se?secret@bucket", "s3://key:secret", "s3://key:secret@",
+    ],
+)  # fmt: skip
 def test_secrets_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
-    with pytest.raises(SettingError, match="environment of every node") as caught:
+    with pytest.raises(SettingError) as caught:
         local_path(uri)
     assert "secret" not in str(caught.value)
+    assert "key" not in str(caught.value).partition(" ")[0]
+
+
+def test_a_store_cannot_write_outside_of_its_mirror(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(write(machines.on("a", "run"), table="1"))
+    real = storage.ObjectStore.of(machines.on("b", "run"))
+    assert real is not None
+
+    class Hostile:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real.filesystem, name)
+
+        def get_file_info(self, selector: Any) -> Any:
+            found = real.filesystem.get_file_info(selector)
+            return (
+                [FileInfo(f"{selector.base_dir}/../../../out", type=FileType.File, size=1), *found]
+                if isinstance(found, list)
+                else found
+            )
+
+    monkeypatch.setattr(storage, "filesystem_of", lambda uri: (Hostile(), real.base))
+    with pytest.raises(StorageError, match=r"\.\./out'.*outside"):
+        pull(machines.on("b", "run"))
+    assert not list(machines.folder.rglob("out"))
 
 
 def test_a_folder_travels_to_another_machine_and_back(machines: Machines) -> None:
