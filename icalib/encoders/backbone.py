@@ -98,7 +98,7 @@ def _load(kind: str, name: str, **options: Any) -> Any:
     import transformers
 
     with loading(partial(_unusable, name)):
-        return getattr(transformers, kind).from_pretrained(backbone_path(name), **options)
+        return getattr(transformers, kind).from_pretrained(backbone_path(name), trust_remote_code=False, **options)
 
 
 def _unusable(name: str, reason: str) -> SettingError:

@@ -251,7 +251,7 @@ def write_tokenizer(folder: Path, tokenizer: Any) -> None:
 def read_stock(auto_class: Any, folder: Path) -> Any:
     """Return a model or tokenizer of transformers from a folder, without the network."""
     with quiet_transformers():
-        return auto_class.from_pretrained(folder, local_files_only=True)
+        return auto_class.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def token_ids(encoded: Any) -> list[list[int]]:

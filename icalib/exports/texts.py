@@ -103,6 +103,7 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: 
     with quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(
             backbone_path(name),
+            trust_remote_code=False,
             use_fast=True,
             truncation_side="left",
             split_special_tokens=not layout.turn_separators,

@@ -280,7 +280,7 @@ def _load(kind: str, name: str, **options: Any) -> Any:
 
     try:
         with quiet_transformers():
-            return getattr(transformers, kind).from_pretrained(name, **options)
+            return getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         raise SettingError(
             f"can't load the generator `{name}`: {str(error).splitlines()[0]} Expected a name on the Hugging Face Hub "

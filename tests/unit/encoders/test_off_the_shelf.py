@@ -15,7 +15,9 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import AutoConfig, BertForSequenceClassification
 
 from icalib.core.errors import SettingError
+from icalib.encoders.backbone import load_config
 from icalib.encoders.off_the_shelf import StockRanker, model_digest, model_folder, read_stock_model
+from icalib.generation.language_model import LanguageModel
 
 CPU = torch.device("cpu")
 CONTEXTS = [["my printer hums", "since when?", "since today"], ["hello"], ["a very long question " * 40]]
@@ -116,6 +118,18 @@ def test_code_and_pickles_of_a_model_are_never_run(classifier: Path, tmp_path: P
     weights.rename(pickled / "pytorch_model.bin")
     with pytest.raises(SettingError, match="can't be used"):
         StockRanker(str(pickled), CPU)
+
+
+def test_code_of_a_backbone_or_generator_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"model_type": "theirs", "auto_map": {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'trap')!r}, 'w')")
+    monkeypatch.setattr("builtins.input", lambda prompt="": "y")  # transformers would ask
+    with pytest.raises(SettingError, match=r"theirs|custom code|trust_remote_code"):
+        load_config(str(tmp_path))
+    with pytest.raises(SettingError, match=r"theirs|custom code|trust_remote_code"):
+        LanguageModel.Config(model=str(tmp_path)).check()
+    assert not (tmp_path / "trap").exists()
 
 
 def test_a_hub_name_that_can_not_be_loaded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
