@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,6 +16,7 @@ from icalib.cli.options import Address, Json, Runs
 from icalib.cli.output import say
 from icalib.core.check import Check
 from icalib.core.errors import SettingError
+from icalib.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,7 +154,7 @@ def jobs(
     elif follow:
         _follow(server, job, address)
     else:
-        typer.echo(server.logs(job), nl=False)
+        typer.echo(_for_terminal(server.logs(job)), nl=False)
 
 
 def command_words(job: JobFile, file: Path) -> list[str]:
@@ -219,11 +221,16 @@ def _server(address: str | None) -> JobServer:
 
 def _follow(server: JobServer, job_id: str, address: str | None) -> None:
     try:
-        job = server.follow(job_id, lambda line: print(line, flush=True), _say_state)
+        job = server.follow(job_id, lambda line: print(_for_terminal(line), flush=True), _say_state)
     except KeyboardInterrupt as leave:
         say(f"{job_id} continues. {_rejoin(job_id, address)}")
         raise typer.Exit(130) from leave
     raise typer.Exit(job.exit_code if job.exit_code is not None else int(job.state != "succeeded"))
+
+
+def _for_terminal(log: str) -> str:
+    """Escape control characters, which may do anything to a terminal; a file or program gets them as they are."""
+    return printable(log) if sys.stdout.isatty() else log
 
 
 def _say_state(job: ClusterJob) -> None:

@@ -276,7 +276,7 @@ def report(
     from icalib.sweeps.folder import SweepFolder
 
     runs: list[Path] = []
-    page = Path()
+    page: Path | None = None
     for folder in folders:
         pull(folder, leave_out="checkpoints")
         if SweepFolder(folder).exists:
@@ -285,13 +285,14 @@ def report(
             show_sweep(sweep)
             page = folder / "report.html"
         elif (latest := _latest_comparison(folder)) is not None:
-            page = latest
-            say_views(page, folder)
+            say_views(latest, folder)
+            if in_browser:
+                say(f"not opened, since this command didn't write it and a page can run code: {near(latest)}")
         else:
             runs.append(folder)
     if runs:
         page = _report_runs(runs, out)
-    if in_browser:
+    if in_browser and page is not None:
         webbrowser.open(page.resolve().as_uri())
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from icalib.core.check import Check, Status
 from icalib.core.cluster_job import ClusterJob, JobState
 from icalib.core.run_folder import RunFolder
+from icalib.core.text import printable
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.reports.comparison import (
     SHIFT_COLUMNS,
@@ -280,11 +281,11 @@ def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None
     command = Column("command", no_wrap=True, overflow="ellipsis", ratio=1)
     rows = [
         (
-            job.id,
+            Text(printable(job.id)),
             Text(job.state, _STYLES[job.state]),
             datetime.fromtimestamp(job.started).strftime("%Y-%m-%d %H:%M"),
             format_seconds((job.ended or time.time()) - job.started),
-            job.command,
+            Text(printable(job.command)),
         )
         for job in jobs
     ]

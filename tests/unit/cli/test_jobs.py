@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from icalib.api.settings import parsed_settings
 from icalib.cli.cluster import command_words
-from icalib.core.cluster_job import JobFile, read_job_file
+from icalib.core.cluster_job import ClusterJob, JobFile, read_job_file
 from icalib.core.errors import SettingError
 
 SHIPPED = sorted((Path(__file__).parents[3] / "jobs").glob("*.yaml"))
@@ -70,3 +71,15 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
 def test_invalid_jobs_are_refused(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=f"^job.yaml: .*{re.escape(said)}"):
         words(verb, arguments, **options)
+
+
+def test_what_jobs_print_can_not_control_the_terminal(monkeypatch: pytest.MonkeyPatch, icalib: Any) -> None:
+    evil = "\x1b]0;owned\x07[red]x[/red]"
+    job = ClusterJob(evil, evil, "", "running", 0.0, None, "", None)
+    server = SimpleNamespace(jobs=lambda: [job], logs=lambda job_id: evil, address="http://127.0.0.1:8265")
+    monkeypatch.setattr("icalib.cli.cluster._server", lambda address: server)
+    code, _, err = icalib("jobs")
+    assert (code, "\x1b]" in err, "[red]" in err) == (0, False, True)
+    assert icalib("jobs", "logs", "x")[1] == evil  # a file or program gets it as it is
+    monkeypatch.setattr("icalib.cli.cluster.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    assert "\x1b" not in icalib("jobs", "logs", "x")[1]

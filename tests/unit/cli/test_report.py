@@ -18,5 +18,6 @@ def test_report_says_where_the_latest_comparison_of_an_experiment_is(
     code, _, err = icalib("report", tmp_path)
     assert (code, opened) == (0, [])
     assert err.splitlines() == [f"report: {latest}", f"curves: tensorboard --logdir {tmp_path}"]
-    assert icalib("report", tmp_path, "--open")[0] == 0
-    assert opened == [latest.as_uri()]
+    code, _, err = icalib("report", tmp_path, "--open")  # somebody else may have written the page
+    assert (code, opened) == (0, [])
+    assert "not opened" in err
