@@ -19,3 +19,9 @@ def test_dates_are_text_and_other_values_as_in_json() -> None:
 def test_a_key_that_is_not_text_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_yaml(text)
+
+
+@pytest.mark.parametrize("text", ["a: &a [x, x]\nb: [*a, *a]", "a: &a {x: 1}\nb: {<<: *a}"])
+def test_an_alias_which_may_stand_for_any_number_of_values_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="found an alias"):
+        parse_yaml(text)
