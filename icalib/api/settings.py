@@ -237,6 +237,10 @@ def curve_settings(
         runs = comparison_settings(methods, replace(template, labelled=fraction), seeds)
         untrained = untrained or [config for config in runs if not config.settings.regime.trains]
         by_fraction[fraction] = [config for config in runs if config.settings.regime.trains]
+        if not by_fraction[fraction]:
+            raise SettingError(
+                f"found no method that learns from labels in {', '.join(methods)}; expected one or more, e.g. bert."
+            )
     return untrained, by_fraction
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
@@ -30,7 +30,7 @@ METRICS = ("R@1", "MAP", "NLL")
 TESTED = "MAP"
 """Metric by which a curve is said to rise: of those with values of single pools, the least noisy."""
 NEXT_LABELS = 100
-RANDOM: Final = "random"
+RANDOM = "random"
 """The way to choose pools that all others are compared with."""
 
 

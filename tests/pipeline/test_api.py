@@ -97,6 +97,11 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
             icalib.curve(["bert"], tiny_pools, **{**place, **wrong})
 
 
+def test_a_curve_needs_a_method_that_learns_from_labels(tiny_pools: Path, runs: Path) -> None:
+    with pytest.raises(SettingError, match="no method that learns from labels in dual-encoder, bm25"):
+        icalib.curve(["dual-encoder", "bm25"], tiny_pools, fractions=[0.1], runs=runs, executor="local")
+
+
 def test_a_curve_can_replay_choices_of_pools(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
     quick = {"post_training": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
     made = {"limit": LIMIT, "settings": quick, "experiment": "replay", "resample_labels": True}
