@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icalib.core.errors import DataError
-from icalib.metrics.pairs import FloatArray, IntArray
+from icalib.metrics.pairs import FloatArray, IntArray, ratio
 
 Decision = Literal["threshold", "argmax"]
 """Which candidates count as right: all above a threshold, or the best one of each pool."""
@@ -27,9 +27,9 @@ def classification(
 ) -> Classification:
     """Return P, R and F1 = 2 TP / (predicted + actual positives) from counts, elementwise."""
     return Classification(
-        precision=_ratio(true_positives, predicted_positives),
-        recall=_ratio(true_positives, positives),
-        f1=_ratio(2 * true_positives, predicted_positives + positives),
+        precision=ratio(true_positives, predicted_positives, 0.0),
+        recall=ratio(true_positives, positives, 0.0),
+        f1=ratio(2 * true_positives, predicted_positives + positives, 0.0),
     )
 
 
@@ -71,7 +71,3 @@ def fit_threshold(prob: FloatArray, label: IntArray) -> float:
     threshold = np.where(middle < above, middle, below)  # the middle of adjacent floats may round up
     best = threshold[f1 == f1.max()]
     return float(best[np.argmin(np.abs(best - 0.5))])
-
-
-def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=denominator > 0)

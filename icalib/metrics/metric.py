@@ -16,7 +16,7 @@ import numpy as np
 from icalib.core.errors import SettingError
 from icalib.metrics.calibration import BinSums
 from icalib.metrics.classification import Decision
-from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
+from icalib.metrics.pairs import FloatArray, IntArray, PoolScores, ratio
 from icalib.metrics.selective import Blocks, RankedPools
 
 Direction = Literal["maximize", "minimize"]
@@ -81,7 +81,7 @@ class PoolSamples:
             return self.times @ values / self.num_pools
         num_defined = self.times @ defined
         total = self.times @ np.where(defined, values, 0.0)
-        return np.divide(total, num_defined, out=np.full(num_defined.shape, np.nan), where=num_defined > 0)
+        return ratio(total, num_defined, np.nan)
 
     def bins(self, per_pool: Callable[[PoolScores], BinSums]) -> BinSums:
         """Return the bins [R, M] of each sample from those of the pools [B, M]."""

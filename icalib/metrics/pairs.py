@@ -184,6 +184,11 @@ def _check_scores(scores: PoolScores, candidate: npt.NDArray[np.generic]) -> Non
             )
 
 
+def ratio(numerator: FloatArray, denominator: FloatArray, otherwise: float) -> FloatArray:
+    """Return numerator / denominator where the denominator is above 0, else `otherwise`; elementwise."""
+    return np.divide(numerator, denominator, out=np.full(np.shape(denominator), otherwise), where=denominator > 0)
+
+
 def pool_softmax(logit_N: FloatArray, sizes_P: IntArray) -> FloatArray:
     """Return the softmax over each pool's candidates, [N]."""
     starts_P = np.cumsum(sizes_P) - sizes_P

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
+from icalib.metrics.pairs import FloatArray, IntArray, PoolScores, ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def _tied_blocks(scores: PoolScores) -> _TiedBlocks:
 
 def _per_right(found: FloatArray, scores: PoolScores) -> FloatArray:
     num_right = scores.pool_sum(scores.label)
-    return np.divide(found, num_right, out=np.full(num_right.shape, np.nan), where=num_right > 0)
+    return ratio(found, num_right, np.nan)
 
 
 def _sum_blocks(blocks: _TiedBlocks, values: FloatArray, num_pools: int) -> FloatArray:

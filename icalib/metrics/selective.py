@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icalib.metrics.pairs import FloatArray, IntArray
+from icalib.metrics.pairs import FloatArray, IntArray, ratio
 
 
 class Blocks(NamedTuple):
@@ -66,7 +66,7 @@ def aurc(blocks: Blocks) -> FloatArray:
     """
     up_to, errors_up_to = np.cumsum(blocks.num_pools, axis=1), np.cumsum(blocks.num_errors, axis=1)
     before, errors_before = up_to - blocks.num_pools, errors_up_to - blocks.num_errors
-    mean_error = _ratio(blocks.num_errors, blocks.num_pools, 0.0)
+    mean_error = ratio(blocks.num_errors, blocks.num_pools, 0.0)
     total = up_to[:, -1]
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, total.max() + 1))])
     inverse_ranks = harmonic[up_to.astype(np.int64)] - harmonic[before.astype(np.int64)]
@@ -78,7 +78,7 @@ def auroc(blocks: Blocks) -> FloatArray:
     num_hits = blocks.num_pools - blocks.num_errors
     all_errors = blocks.num_errors.sum(axis=1)
     less_confident = all_errors[:, np.newaxis] - np.cumsum(blocks.num_errors, axis=1) + blocks.num_errors / 2
-    return _ratio((num_hits * less_confident).sum(axis=1), num_hits.sum(axis=1) * all_errors, np.nan)
+    return ratio((num_hits * less_confident).sum(axis=1), num_hits.sum(axis=1) * all_errors, np.nan)
 
 
 def accepted_errors(blocks: Blocks, hits: float) -> FloatArray:
@@ -92,8 +92,4 @@ def accepted_errors(blocks: Blocks, hits: float) -> FloatArray:
     last = np.argmax(hits_up_to >= np.maximum(needed, 1), axis=1)
     accepted = np.take_along_axis(errors_up_to, last[:, np.newaxis], axis=1)[:, 0]
     total = np.where(hits_up_to[:, -1] > 0, errors_up_to[:, -1], 0.0)
-    return _ratio(accepted, total, np.nan)
-
-
-def _ratio(numerator: FloatArray, denominator: FloatArray, otherwise: float) -> FloatArray:
-    return np.divide(numerator, denominator, out=np.full(denominator.shape, otherwise), where=denominator > 0)
+    return ratio(accepted, total, np.nan)
