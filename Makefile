@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu lock audit sbom digests docs results notebooks clean
+.PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu peers lock audit sbom digests docs results notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ bench: venv ## speed and memory beside other tools, as ratios
 
 bench-gpu: venv ## the tests that need a GPU, and what BERT-base does on it: scoring, ZeRO 1 to 3, shared GPUs
 	$(BIN)/python benchmarks/gpu.py
+
+peers: venv ## sentence-transformers' rankers on the same pools; PEERS='pools/mine --labelled 0.03', see benchmarks/peers.py
+	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
+	$(BIN)/python benchmarks/peers.py $(PEERS)
 
 lock: venv ## cluster/requirements.lock: SHA-256 of what the image installs from PyPI, in the versions of constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[audit]'
