@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = "tuple[int, Callable[[int], Trial]]"
 """How many trials there are, and what carries out the one of a number."""
+PARTS = ("damages", "kills", "disks", "stores", "serving", "ray", "input")
 
 
 def main() -> int:
@@ -32,10 +33,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="make no more trials after this time")
     parser.add_argument("--seed", type=int, default=1, help="other seeds are other trials")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="default: all of them, in turn")
     options = parser.parse_args()
     trials: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="icalib-faults-") as folder:
-        parts = _parts(Path(folder), options.seed)
+        every = _parts(Path(folder), options.seed)
+        parts = [every[name] for name in options.parts]
         until = time.monotonic() + 60 * options.minutes
         for carry_out, number in in_turn(parts):
             if time.monotonic() > until:
@@ -48,9 +51,10 @@ def main() -> int:
     return 1 if any(trial.is_fault for trial in trials) else 0
 
 
-def _parts(root: Path, seed: int) -> list[Part]:
+def _parts(root: Path, seed: int) -> dict[str, Part]:
     """Prepare a world and what is tried in it."""
     from faults.fuzz import fuzz_once
+    from faults.on_ray import kill_on_ray_once
     from faults.parsers import all_parsers
     from faults.serving import serve_once
     from faults.trials import DISKS, KILLS, STORES, damage_once, disturb_once
@@ -60,14 +64,15 @@ def _parts(root: Path, seed: int) -> list[Part]:
     pools = write_tiny_pools(root)
     world = World(root / "world", pools, write_tiny_bert(root / "bert", pool_texts(pools)))
     parsers = all_parsers(shutil.copytree(world.pristine, root / "still"))
-    return [
-        (200, partial(damage_once, world, ON_DISK, seed)),
-        (200, partial(disturb_once, world, KILLS, WRITING, seed)),
-        (140, partial(disturb_once, world, DISKS, WRITING, seed)),
-        (40, partial(disturb_once, world, STORES, IN_STORE, seed)),
-        (30, partial(serve_once, world, seed)),
-        (10_000, partial(fuzz_once, parsers, seed)),
-    ]
+    return {
+        "damages": (200, partial(damage_once, world, ON_DISK, seed)),
+        "kills": (200, partial(disturb_once, world, KILLS, WRITING, seed)),
+        "disks": (140, partial(disturb_once, world, DISKS, WRITING, seed)),
+        "stores": (40, partial(disturb_once, world, STORES, IN_STORE, seed)),
+        "serving": (30, partial(serve_once, world, seed)),
+        "ray": (200, partial(kill_on_ray_once, world, seed)),
+        "input": (10_000, partial(fuzz_once, parsers, seed)),
+    }
 
 
 def in_turn(parts: Sequence[Part]) -> Iterator[tuple[Callable[[int], Trial], int]]:
