@@ -112,10 +112,7 @@ def label_import(
     A candidate is right if most annotators of its pool say so; pools without a majority stay unlabelled and are listed.
     Who said what is kept in annotations.parquet beside the pools.
     """
-    import numpy as np
-
     from icalib.api.labels import label_import as import_labels
-    from icalib.metrics.calibration import wilson_interval
 
     found = import_labels(file, data, out)
     say(
@@ -123,7 +120,7 @@ def label_import(
         "training pools are labelled"
     )
     if found.num_known:
-        low, high = wilson_interval(np.array(found.num_confirmed), np.array(found.num_known))
+        low, high = found.confirmed_interval
         say(
             f"the label that they had is right in {found.num_confirmed} of {found.num_known} "
             f"(95 % interval {low:.0%}–{high:.0%}, if they were drawn at random)"

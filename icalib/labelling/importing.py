@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from icalib.core.errors import DataError
 from icalib.core.files import check_empty
 from icalib.core.storage import pull
@@ -15,6 +17,7 @@ from icalib.labelling.annotations import Answer, annotations_by_pool, latest, pl
 from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Agreement, agreement, majority, majority_intents
 from icalib.labelling.relabelled import Labels, write_relabelled
+from icalib.metrics.calibration import wilson_interval
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Imported:
         agreement: of the annotators, over all pools that several annotated; None without such.
         num_known: annotated pools with an earlier label that no annotator gave, e.g. the reply of the log.
         num_confirmed: those of them whose label the annotators say is right.
+        confirmed_interval: 95 % interval of their fraction, if the pools were drawn at random.
     """
 
     path: Path
@@ -41,6 +45,7 @@ class Imported:
     agreement: Agreement | None
     num_known: int
     num_confirmed: int
+    confirmed_interval: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         elif name in was_annotated:
             labels.forget(targets[name].row)
     write_relabelled(out, data, pool_set, labels, annotations)
+    low, high = wilson_interval(np.array(sum(confirmed)), np.array(len(confirmed)))
     return Imported(
         path=out,
         num_annotated=len(verdicts) - len(conflicts),
@@ -101,6 +107,7 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         agreement=agreement(by_pool, {name: len(target.candidates) for name, target in targets.items()}),
         num_known=len(confirmed),
         num_confirmed=sum(confirmed),
+        confirmed_interval=(float(low), float(high)),
     )
 
 
