@@ -71,6 +71,14 @@ def tiny_roberta(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
+def gathers_as_workers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings in this process gather only what several workers could send to each other."""
+    from helpers.gathering import sent
+
+    monkeypatch.setattr("icalib.training.local_engine.LocalEngine.gather", lambda self, value: [sent(value)])
+
+
+@pytest.fixture
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     """Machines that share an object store; none of them waits before it tries again."""
     from helpers.stores import Machines

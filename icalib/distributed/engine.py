@@ -18,6 +18,7 @@ from icalib.core.files import atomic_write
 from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
+from icalib.training.gather import gather
 from icalib.training.local_engine import make_optimizer
 from icalib.training.settings import TrainingSettings
 
@@ -88,11 +89,7 @@ class DeepSpeedEngine:
 
     def gather(self, value: Any) -> list[Any]:
         """Return the values of all workers, in rank order."""
-        if self.world_size == 1:
-            return [value]
-        values: list[Any] = [None] * self.world_size
-        torch.distributed.all_gather_object(values, value)
-        return values
+        return gather(value, self.device) if self.world_size > 1 else [value]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the whole model's fp32 weights on rank 0, and an empty dict on other ranks."""

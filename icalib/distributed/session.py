@@ -26,8 +26,11 @@ R = TypeVar("R")
 
 # Best set before Ray is imported: a local Ray listens on loopback only, sends no telemetry and polls its workers often.
 # RAY_AUTH_MODE isn't here: `ray.init` requires a token by itself, also where the user has imported Ray before.
+_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 LOCAL_ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # binds 127.0.0.1; not for clusters of several machines
+    "GLOO_SOCKET_IFNAME": _LOOPBACK,
+    "NCCL_SOCKET_IFNAME": _LOOPBACK,
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9/",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # the default of 2 s makes every short run 3 to 5 s longer

@@ -27,10 +27,7 @@ from icalib.training.job import TrainingJob, complete_posterior
 from icalib.training.settings import TrainingSettings
 
 _MAX_FAILURES = 3  # without a checkpoint between them
-_ALONE = {  # the variables from which torch makes the process group of one process, on a free port of loopback
-    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",
-}  # fmt: skip
+_ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # DeepSpeed reads them
 
 
 def train(job: TrainingJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
@@ -201,8 +198,13 @@ def _work_alone(config: dict[str, Any]) -> None:
 
 
 def _worker_alone(config: dict[str, Any]) -> None:
+    import torch
+    import torch.distributed as dist
+
     from icalib.distributed.engine import load_deepspeed
 
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # by default it opens a port to all
     try:
         _worker(config, OwnCheckpoints(local_path(config["folder"])))
     finally:

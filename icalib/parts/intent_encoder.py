@@ -163,21 +163,22 @@ class IntentValidation:
     def __init__(self, pools: Sequence[TokenPool], layout: Layout, job: IntentEncoderJob, device: torch.device) -> None:
         self._pools, self._layout, self._job, self._device = pools, layout, job, device
 
-    def __call__(self, model: IntentEncoder, rank: int, world_size: int) -> tuple[Array, Array]:
+    def __call__(self, model: IntentEncoder, rank: int, world_size: int) -> tuple[Tensor, Tensor]:
         """Return probabilities and intents of the utterances of every world-size-th pool; [N, K] each."""
         pools = self._pools[rank::world_size]
         if not pools:
-            empty = np.zeros((0, self._job.num_intents), np.float32)
+            empty = torch.zeros(0, self._job.num_intents)
             return empty, empty
         texts = (ids for pool in pools for ids in pool.context)
         vectors = vectors_of(model, self._layout, texts, self._device, self._job.training.precision)
         utterances = Utterances.of(pools, vectors, self._job.num_intents)
         known = utterances.intents_NK.any(1)
-        return utterances.predicted_by(model.model.utterance_DK)[known], utterances.intents_NK[known]
+        probs_NK = utterances.predicted_by(model.model.utterance_DK)
+        return torch.from_numpy(probs_NK[known]), torch.from_numpy(utterances.intents_NK[known])
 
-    def metrics(self, results: Sequence[tuple[Array, Array]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
         """Compute NLL per utterance and intent, and F1 at probability ½."""
-        probs_NK, gold_NK = (np.concatenate(values).astype(np.float64) for values in zip(*results, strict=True))
+        probs_NK, gold_NK = (torch.cat(values).double().numpy() for values in zip(*results, strict=True))
         micro, macro = micro_macro_f1(label_counts(probs_NK > 0.5, gold_NK > 0))
         return {metric_tag("NLL"): nll(probs_NK.ravel(), gold_NK.ravel().astype(np.int64)), MICRO: micro, MACRO: macro}
 

@@ -17,6 +17,7 @@ from icalib.heads.head import PosteriorHead, Support
 from icalib.models.precision import autocast, resolve_precision
 from icalib.models.ranker import Ranker
 from icalib.training.epochs import Examples
+from icalib.training.gather import gather
 from icalib.training.loop import Engine
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
@@ -47,8 +48,7 @@ class Conditioning:
     def complete(self, ranker: Ranker, rank: int = 0, world_size: int = 1) -> None:
         """Compute the whole posterior in this process; several workers share the forward passes."""
         if world_size > 1 and dist.is_initialized() and ranker.config.head.pairs_for_posterior is None:
-            observed: list[Any] = [None] * world_size
-            dist.all_gather_object(observed, self._observed(ranker, rank, world_size))
+            observed = gather(self._observed(ranker, rank, world_size), self._device)
         else:
             observed = [self._observed(ranker, 0, 1)]
         _head(ranker).condition(observed, seed=child_seed(self._seed, "posterior"))

@@ -28,7 +28,7 @@ class EarlyStoppingData(Protocol):
     """Validation metrics of the current model."""
 
     def __call__(self, model: Any, rank: int, world_size: int, /) -> Any:
-        """Compute this worker's part of the validation results; `metrics` combines the parts."""
+        """Compute this worker's part of the validation results, which `metrics` combines; workers `gather` them."""
         ...
 
     def metrics(self, results: Sequence[Any]) -> dict[str, float]:
@@ -87,7 +87,7 @@ class Engine(Protocol):
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all workers in rank order, on every worker."""
+        """Return the values of all workers in rank order, on every worker (`training.gather` says of which types)."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 from scipy.special import expit
 from torch import Tensor
@@ -135,6 +136,17 @@ def predictive_logits(ranker: Ranker, batch: Batch) -> Tensor:
     return torch.logit(mixture_moments(*ranker.answer_posterior(batch)).prob_mean, eps=1e-15)
 
 
+def _arrow_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _shard(scores: bytes, intents: bytes | None = None) -> Shard:
+    return pa.ipc.open_stream(scores).read_all(), None if intents is None else pa.ipc.open_stream(intents).read_all()
+
+
 @dataclass
 class PredictiveValidation(_AnswerValidation):
     """Validation metrics of the probabilities that an estimator predicts, in the view that a gain rule chooses.
@@ -153,8 +165,8 @@ class PredictiveValidation(_AnswerValidation):
         drawn = np.sort(rng.permutation(np.asarray(self.rows))[:MAX_POOLS]).tolist()
         return [drawn[start : start + _POOLS_PER_SHARD] for start in range(0, len(drawn), _POOLS_PER_SHARD)]
 
-    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, Shard]]:
-        """Return number and scores of every world-size-th shard."""
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> list[tuple[int, list[bytes]]]:
+        """Return number and scores (tables as Arrow's bytes) of every world-size-th shard."""
         if self.prepare is not None:
             self.prepare(ranker, rank, world_size)
         estimator, choice = self.estimator.build(), (self.rule or GainRule()).intents
@@ -162,15 +174,17 @@ class PredictiveValidation(_AnswerValidation):
         context = LoadedCross(ranker, ranker.layout, estimator, self.device, precision, max_tokens, choice)
         return [(number, self._score(context, number)) for number in range(rank, len(self._shards), world_size)]
 
-    def _score(self, context: LoadedCross, number: int) -> Shard:
+    def _score(self, context: LoadedCross, number: int) -> list[bytes]:
         pools = list(self.store.pools(self._shards[number]))
         seed = child_seed(self.seed, "validation", number)
-        return score_token_pools(context, pools, with_intents=self.rule is not None, seed=seed, offsets=self.offsets)
+        with_intents = self.rule is not None
+        shard = score_token_pools(context, pools, with_intents=with_intents, seed=seed, offsets=self.offsets)
+        return [_arrow_bytes(table) for table in shard if table is not None]
 
-    def metrics(self, results: Sequence[Sequence[tuple[int, Shard]]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[Sequence[tuple[int, list[bytes]]]]) -> dict[str, float]:
         """Compute F1 (at a fitted threshold), R@1, MAP, ECE, NLL, by tag; SettingError if all passes are the same."""
         by_number = {number: shard for result in results for number, shard in result}
-        shards = [by_number[number] for number in sorted(by_number)]
+        shards = [_shard(*by_number[number]) for number in sorted(by_number)]
         if self.estimator.needs == "dropout" and not any(table["logit_var"].to_numpy().any() for table, _ in shards):
             raise SettingError(
                 "all passes of mc-dropout have the same logits, so the uncertainty would be 0 everywhere: the model "
@@ -197,11 +211,12 @@ class ValidationWithIntents:
         ]
         self._utterances = found[:: -(-len(found) // _MAX_UTTERANCES)] if found else []
 
-    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> tuple[Any, Floats]:
+    def __call__(self, ranker: Ranker, rank: int, world_size: int) -> tuple[Any, list[list[float]]]:
         """Return the results of answers, and per intent the true positives, predicted and gold ones [3, K]."""
-        return self._answers(ranker, rank, world_size), self._counts(ranker, self._utterances[rank::world_size])
+        answers = self._answers(ranker, rank, world_size)
+        return answers, self._counts(ranker, self._utterances[rank::world_size]).tolist()
 
-    def metrics(self, results: Sequence[tuple[Any, Floats]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[tuple[Any, list[list[float]]]]) -> dict[str, float]:
         """Compute the answers' metrics, and micro and macro F1 of intents, the latter over those that occur."""
         metrics = self._answers.metrics([answers for answers, _ in results])
         counts_3K = np.sum([counts for _, counts in results], axis=0)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -158,7 +157,7 @@ class ClassifierValidation:
         self._texts, self._num_intents, self._device = texts, job.num_intents, device
         self._max_tokens = job.loop_settings.max_tokens_per_batch
 
-    def __call__(self, model: IntentLearner, rank: int, world_size: int) -> npt.NDArray[np.float64]:
+    def __call__(self, model: IntentLearner, rank: int, world_size: int) -> list[float]:
         """Return the sums of cross-entropy, its terms, and the true positive, predicted and gold intents of every
         world-size-th utterance.
         """
@@ -172,9 +171,9 @@ class ClassifierValidation:
                 predicted_NK = logits_NK > 0
                 counts = (float(chosen.sum()) for chosen in (predicted_NK & gold_NK, predicted_NK, gold_NK))
                 sums += [float(losses), gold_NK.numel(), *counts]
-        return sums
+        return sums.tolist()
 
-    def metrics(self, results: Sequence[npt.NDArray[np.float64]]) -> dict[str, float]:
+    def metrics(self, results: Sequence[list[float]]) -> dict[str, float]:
         """Compute micro-averaged F1 at probability ½, and the mean NLL per utterance and intent."""
         loss, terms, right, predicted, gold = np.sum(results, axis=0).tolist()
         metrics = {"F1": 2 * right / (predicted + gold), "NLL": loss / terms}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.artifacts import known
+from helpers.gathering import sent
 from helpers.train_jobs import job_of
 from torch import Tensor
 
@@ -191,6 +192,18 @@ def test_an_encoder_begins_with_the_regressions_and_becomes_better_on_validation
     points = [point for point in read_json_list(encoders[0].parent / "curve.json") if point["tag"] == "cal/NLL"]
     assert points[0]["epoch"] == 0
     assert min(point["value"] for point in points[1:]) < points[0]["value"]
+
+
+def test_validation_of_the_encoder_is_the_same_however_many_workers_share_the_pools(
+    encoder_job: IntentEncoderJob,
+) -> None:
+    training = encoder_job.prepare(CPU)
+    validation, encoder = training.validation, training.model.eval()
+    assert validation is not None
+    alone, shared = (
+        validation.metrics([sent(validation(encoder, rank, number)) for rank in range(number)]) for number in (1, 100)
+    )
+    assert shared == pytest.approx(alone)
 
 
 def test_labelled_pools_are_read_by_the_encoder_that_was_trained_without_them(

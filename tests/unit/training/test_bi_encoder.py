@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.gathering import sent
 from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
 
@@ -104,7 +105,7 @@ def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_be
 def test_validation_is_the_same_however_many_workers_share_the_pools(store: TokenStore, dual: BiEncoder) -> None:
     validation = CosineValidation(store, range(3), dual.layout, CPU)
     alone, shared = (
-        validation.metrics([validation(dual, rank, number) for rank in range(number)]) for number in (1, 4)
+        validation.metrics([sent(validation(dual, rank, number)) for rank in range(number)]) for number in (1, 4)
     )
     assert shared == pytest.approx(alone)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.gathering import sent
 from helpers.scoring import score_pools
 from helpers.tiny_models import tiny_ranker
 from helpers.train_jobs import train_job
@@ -55,10 +56,10 @@ def test_metrics_are_the_same_however_many_workers_share_the_pools(
     monkeypatch.setattr(validation_module, "_POOLS_PER_SHARD", 5)
     predictive = validation(held_out, MCDropout.Config(), GainRule(gain_threshold=0.0))
     for judge in (predictive, PlainValidation(held_out, range(len(held_out)), SETTINGS, CPU)):
-        alone = judge.metrics([judge(ranker, 0, 1)])
+        alone = judge.metrics([sent(judge(ranker, 0, 1))])
         assert set(alone) == {"class/F1", "rank/R@1", "rank/MAP", "cal/ECE", "cal/NLL"}
         for number in (3, len(held_out) + 1):
-            shared = judge.metrics([judge(ranker, rank, number) for rank in range(number)])
+            shared = judge.metrics([sent(judge(ranker, rank, number)) for rank in range(number)])
             assert shared == pytest.approx(alone, rel=1e-5)
 
 
@@ -93,7 +94,7 @@ def test_a_training_is_validated_by_its_estimator(tiny_pools: Path, tiny_bert: P
     model = trainings[0].model.eval()
     with torch.no_grad():
         torch.nn.init.normal_(model.get_parameter("answer_head.linear.weight"), std=0.5)
-    found = [made.validation.metrics([made.validation(model, 0, 1)]) for made in trainings if made.validation]
+    found = [made.validation.metrics([sent(made.validation(model, 0, 1))]) for made in trainings if made.validation]
     assert len({metrics[MICRO] for metrics in found}) == 1
     assert len({round(metrics["cal/NLL"], 3) for metrics in found}) == 3
 

@@ -25,6 +25,7 @@ from icalib.training.pretraining.intent_classifier import (
 from icalib.training.pretraining.word_vectors import SkipGram
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("gathers_as_workers_do")
 
 
 @pytest.fixture
