@@ -8,12 +8,13 @@ import json
 import logging
 import os
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import DamagedFileError, SettingError
 from icalib.core.files import atomic_write
 from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.models.model import Model
@@ -23,6 +24,7 @@ from icalib.training.local_engine import make_optimizer
 from icalib.training.settings import TrainingSettings
 
 _TAG = "ds"
+_FRESH = "Use --fresh to train from scratch."
 
 
 def load_deepspeed() -> Any:
@@ -35,6 +37,20 @@ def load_deepspeed() -> Any:
     # Only all-reduce at inference uses this operator, and building it takes a minute on every new machine.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed
+
+
+def _load_weights_only(path: str, map_location: Any = None) -> Any:
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):  # ZeRO's states have them
+        try:
+            return torch.load(path, map_location=map_location, weights_only=True)
+        except UnpicklingError as error:
+            raise DamagedFileError(
+                Path(path), "holds more than tensors and settings, which icalib doesn't load", _FRESH
+            ) from error
 
 
 class DeepSpeedEngine:
@@ -71,6 +87,7 @@ class DeepSpeedEngine:
         if self.world_size == 1 and settings.zero_stage == 0:
             # There is nothing to reduce, but DeepSpeed would copy all gradients into flat buckets and back.
             self._engine.enable_backward_allreduce = False
+        self._engine.checkpoint_engine.load = _load_weights_only  # DeepSpeed's own unpickles whatever a file holds
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's forward pass in the chosen precision."""
@@ -119,9 +136,7 @@ class DeepSpeedEngine:
             facts = json.loads((folder / STATE).read_text())
             self._check_shards(facts["zero_stage"], facts["world_size"])
             if self._engine.load_checkpoint(str(folder))[0] is None:
-                raise SettingError(
-                    f"DeepSpeed can't read the checkpoint in {folder}. Use --fresh to train from scratch."
-                )
+                raise SettingError(f"DeepSpeed can't read the checkpoint in {folder}. {_FRESH}")
         return facts["state"]
 
     def _check_shards(self, stage: int, num_workers: int) -> None:

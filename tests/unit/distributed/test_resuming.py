@@ -6,14 +6,55 @@ import contextlib
 import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
+import torch.distributed as dist
+from helpers.gathering import RunsCode
+from torch import nn
 
-from icalib.core.errors import SettingError
-from icalib.distributed.checkpoints import STATE
-from icalib.distributed.engine import DeepSpeedEngine
+from icalib.core.errors import DamagedFileError, SettingError
+from icalib.distributed.checkpoints import STATE, OwnCheckpoints
+from icalib.distributed.engine import DeepSpeedEngine, load_deepspeed
+from icalib.models.model import Model
 from icalib.training.settings import TrainingSettings
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """The process group of a lone worker."""
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    load_deepspeed().comm.destroy_process_group()
+
+
+class Line(nn.Linear):
+    weights_read_elsewhere = ()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:torch", "ignore::DeprecationWarning:torch")
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_a_checkpoint_is_loaded_without_running_code_in_it(alone: None, tmp_path: Path, stage: int) -> None:
+    settings = TrainingSettings.model_validate({"zero_stage": stage, "precision": "fp32"})
+    made = Line(2, 1)
+    engine = DeepSpeedEngine(cast(Model, made), settings, torch.device("cpu"), OwnCheckpoints(tmp_path))
+    engine.backward_and_step(engine.forward(torch.ones(1, 2)).sum())
+    expected = {name: tensor.clone() for name, tensor in engine.state_dict().items()}
+    engine.save({"step": 1})
+    engine.backward_and_step(engine.forward(torch.ones(1, 2)).sum())
+    assert engine.load() == {"step": 1}
+    if stage < 3:  # DeepSpeed can't load these into a model that was trained since
+        torch.testing.assert_close(dict(engine.state_dict()), expected)
+    for file in tmp_path.rglob("*_states.pt"):
+        whole = file.read_bytes()
+        torch.save({"optimizer_state_dict": RunsCode(tmp_path / "ran")}, file)
+        with pytest.raises(DamagedFileError, match=rf"{file.name}.*--fresh"):
+            engine.load()
+        file.write_bytes(whole)
+    assert not (tmp_path / "ran").exists()
 
 
 class Loads:
