@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,13 @@ def import_module(path: str, what: str) -> ModuleType:
 
 
 def import_object(module_name: str, name: str, what: str) -> Any:
-    """Return an object of a module that a user has named, or raise a SettingError."""
+    """Return an object of a module that a user or a run folder has named, or raise a SettingError."""
+    if _is_unrelated(module_name):
+        raise SettingError(
+            f"no {what} `{shortened(name)}`: `{shortened(module_name)}` is a part of Python, or of an installed "
+            "package that doesn't require icalib, so it was not imported. Name a module of your own; an installed "
+            "package lists icalib among its dependencies."
+        )
     module = import_module(module_name, what)
     if not hasattr(module, name):
         near = get_close_matches(name, vars(module), n=1)
@@ -49,6 +56,21 @@ def import_object(module_name: str, name: str, what: str) -> Any:
             f"no {what} `{shortened(name)}`: the module {module_name} ({module.__file__}) has none of that name.{hint}"
         )
     return getattr(module, name)
+
+
+def _is_unrelated(path: str) -> bool:
+    """Whether a module comes with Python or a package without icalib: importing one runs code, whoever names it."""
+    top = path.partition(".")[0]
+    if top == "icalib" or path in sys.modules:
+        return False
+    names = importlib.metadata.packages_distributions().get(top, ())
+    extends = (_extends_icalib(importlib.metadata.distribution(name)) for name in names)
+    return top in sys.stdlib_module_names or (bool(names) and not any(extends))
+
+
+def _extends_icalib(package: importlib.metadata.Distribution) -> bool:
+    requires = any(re.match(r"icalib(?![\w.-])", line) for line in package.requires or ())
+    return requires or any(point.group.startswith("icalib.") for point in package.entry_points)
 
 
 def binds_class(path: str, name: str) -> bool:

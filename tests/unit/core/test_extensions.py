@@ -21,6 +21,11 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "numbers-1.0.dist-info").mkdir()
     (tmp_path / "numbers-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numbers\nVersion: 1.0\n")
     (tmp_path / "numbers-1.0.dist-info" / "entry_points.txt").write_text(points)
+    (tmp_path / "numbers-1.0.dist-info" / "top_level.txt").write_text("outside_numbers\n")
+    (tmp_path / "other_numbers.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
+    (tmp_path / "others-1.0.dist-info").mkdir()
+    (tmp_path / "others-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    (tmp_path / "others-1.0.dist-info" / "top_level.txt").write_text("other_numbers\n")
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -38,10 +43,13 @@ def test_a_component_is_found_by_name_entry_point_or_import_path() -> None:
         ("outside_numbers:sevn", r"Did you mean `seven`\?"),
         ("outside_numbers:text", "instance of decimal.Decimal"),
         ("nowhere:seven", "No module named 'nowhere'.*PYTHONPATH"),
+        ("antigravity:fly", "a part of Python"),
+        ("other_numbers:seven", "doesn't require icalib"),
         ("broken_numbers:seven", "No module named 'nothing_of_this_name'"),
         ("a..b:seven", "not a valid import path"),
     ],
 )
-def test_a_wrong_name_says_what_was_found_and_what_to_do(name: str, words: str) -> None:
+def test_a_wrong_name_says_what_was_found_and_what_to_do(name: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=words):
         NUMBERS.load(name)
+    assert not (tmp_path / "ran").exists()
