@@ -51,7 +51,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
 
     async def answer(request: AbstractRequest) -> Any:
         context, candidates = request.question()
-        _check_limits([turn.text for turn in context], candidates, limits)
+        _check_lengths([*(turn.text for turn in context), *candidates], limits)
         if free.locked():
             raise HTTPException(
                 429, f"{limits.max_pending} requests are waiting. Try again later.", {"retry-after": "1"}
@@ -174,16 +174,8 @@ def _path(scope: Scope) -> str:
     return scope["path"].removeprefix(scope.get("root_path", "")) or "/"
 
 
-def _check_limits(context: Sequence[str], candidates: Sequence[str], limits: Limits) -> None:
-    if len(candidates) > limits.max_candidates:
-        raise HTTPException(
-            422,
-            f"found {len(candidates)} candidates. Expected at most {limits.max_candidates}: split the request, or "
-            "raise --max-candidates.",
-        )
-    if len(context) > limits.max_turns:
-        raise HTTPException(422, f"found {len(context)} utterances. Expected at most {limits.max_turns}.")
-    longest = max(map(len, (*context, *candidates)))
+def _check_lengths(texts: Sequence[str], limits: Limits) -> None:
+    longest = max(map(len, texts))
     if longest > limits.max_text_chars:
         raise HTTPException(
             422,

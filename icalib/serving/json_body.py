@@ -53,7 +53,21 @@ class _JsonRequest(Request):
             raise HTTPException(400, f"the body is not valid JSON ({reason:.200}). Expected a JSON object.") from None
         if not isinstance(value, dict):
             raise HTTPException(422, f"the body is {value!r:.40}. Expected a JSON object.")
+        self._check_counts(value)
         return value
+
+    def _check_counts(self, value: dict[str, Any]) -> None:
+        """Refuse long lists before their items are validated, which takes 8 µs and 400 bytes each."""
+        limits: Limits = self.app.state.limits
+        for name in ("texts", "documents", "candidates"):
+            if isinstance(found := value.get(name), list) and len(found) > limits.max_candidates:
+                raise HTTPException(
+                    422,
+                    f"found {len(found)} candidates. Expected at most {limits.max_candidates}: split the request, or "
+                    "raise --max-candidates.",
+                )
+        if isinstance(found := value.get("context"), list) and len(found) > limits.max_turns:
+            raise HTTPException(422, f"found {len(found)} utterances. Expected at most {limits.max_turns}.")
 
     def _check_content_type(self) -> None:
         """Refuse what pages of other sites can make a browser send without asking the server first."""

@@ -153,7 +153,8 @@ def test_bodies_that_are_no_requests(path: str, content: bytes, status: int, fou
         ([1, 2], "string"),
         (["  ", "a"], "at least 1 character"),
         (["\ud800", "a"], "unicode"),
-        (["a"] * 11, "Expected at most 10"),
+        (["a"] * 11, "found 11 candidates. Expected at most 10"),
+        ([1] * 11, "found 11 candidates. Expected at most 10"),
         (["a", "b" * 101], "found a text of 101 characters"),
     ],
 )
@@ -161,6 +162,11 @@ def test_texts_that_are_refused(path: str, texts: Any, found: str, small: FastAP
     answer = ask(small, path, body(path, texts))
     assert answer.status == 422
     assert re.search(found, answer.body.decode())
+
+
+def test_a_context_of_too_many_utterances_is_refused(small: FastAPI) -> None:
+    answer = ask(small, "/predict", {**body("/predict"), "context": [{"text": 1}] * 1001})
+    assert (answer.status, "found 1001 utterances" in answer.value["error"]) == (422, True)
 
 
 @pytest.mark.parametrize("fields", [{"max_error": 2.0}, {"sets": 0.0}, {"sets": 0.999}, {"max_error": "half"}])
