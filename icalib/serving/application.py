@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from fastapi import FastAPI, Request, Response
@@ -24,7 +25,7 @@ from icalib.core.version import __version__
 from icalib.data.schema import Pool
 from icalib.pipeline.finished import unlabelled_scores
 from icalib.serving.json_body import JsonRoute
-from icalib.serving.limits import Limits
+from icalib.serving.limits import Limits, is_loopback
 from icalib.serving.protocols import AbstractRequest, DocumentsRequest, PredictRequest, Scored, TextsRequest, error_body
 from icalib.serving.served_run import ServedRun
 
@@ -32,6 +33,7 @@ Score = Callable[[Pool], Awaitable[pa.Table]]
 """Returns the predictions (PREDICTION_SCHEMA) of a pool, in the order of its candidates."""
 
 _PATHS = ("/health", "/info", "/metrics", "/predict", "/rerank", "/v1/rerank", "/v2/rerank")
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -42,24 +44,18 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
     """
     app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
     app.router.route_class = JsonRoute
-    app.state.limits = limits
+    app.state.limits, app.state.free = limits, asyncio.Semaphore(limits.max_pending)
     monitor = Monitor()
     app.add_middleware(_Guard, token=token, monitor=monitor)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    free = asyncio.Semaphore(limits.max_pending)
 
-    async def answer(request: AbstractRequest) -> Any:
+    async def answer(request: AbstractRequest, http: Request) -> Any:
         context, candidates = request.question()
         _check_lengths([*(turn.text for turn in context), *candidates], limits)
-        if free.locked():
-            raise HTTPException(
-                429, f"{limits.max_pending} requests are waiting. Try again later.", {"retry-after": "1"}
-            )
         pool = run.pool(context, candidates)
         with monitor.pending.track_inprogress():
-            async with free:
-                table = await score(pool)
+            table = await _while_connected(http, score(pool))
         scored = Scored(run, unlabelled_scores(table, [pool]), table)
         monitor.best.observe(float(scored.scores.prob.max()))
         if len(candidates) not in run.usual_sizes:
@@ -70,20 +66,20 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
             raise HTTPException(422, str(error)) from error
 
     @app.post("/rerank")
-    async def rerank(request: TextsRequest) -> JSONResponse:
-        return JSONResponse(await answer(request))
+    async def rerank(request: TextsRequest, http: Request) -> JSONResponse:
+        return JSONResponse(await answer(request, http))
 
     @app.post("/v1/rerank")
-    async def rerank_v1(request: DocumentsRequest) -> JSONResponse:
-        return JSONResponse({**await answer(request), "meta": {"api_version": {"version": "1"}}})
+    async def rerank_v1(request: DocumentsRequest, http: Request) -> JSONResponse:
+        return JSONResponse({**await answer(request, http), "meta": {"api_version": {"version": "1"}}})
 
     @app.post("/v2/rerank")
-    async def rerank_v2(request: DocumentsRequest) -> JSONResponse:
-        return JSONResponse({**await answer(request), "meta": {"api_version": {"version": "2"}}})
+    async def rerank_v2(request: DocumentsRequest, http: Request) -> JSONResponse:
+        return JSONResponse({**await answer(request, http), "meta": {"api_version": {"version": "2"}}})
 
     @app.post("/predict")
-    async def predict(request: PredictRequest) -> JSONResponse:
-        return JSONResponse(await answer(request))
+    async def predict(request: PredictRequest, http: Request) -> JSONResponse:
+        return JSONResponse(await answer(request, http))
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health")
@@ -105,6 +101,26 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
         return Response(generate_latest(monitor.registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+async def _while_connected(http: Request, work: Awaitable[T]) -> T:
+    """Return what `work` does; it is cancelled when the client goes, so that nothing is scored for nobody."""
+    scoring = asyncio.ensure_future(work)
+
+    async def watch() -> None:
+        while (await http.receive())["type"] != "http.disconnect":
+            pass
+        scoring.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await scoring
+    except asyncio.CancelledError:
+        if watching.done():
+            raise HTTPException(499, "the client has gone.") from None
+        raise
+    finally:
+        watching.cancel()
 
 
 class _Guard:
@@ -139,7 +155,14 @@ class _Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         path = _path(request.scope)
-        if self._token is None or path == "/health":
+        if self._token is None:
+            # A page of another site can name this machine by a name of its own, and read what is answered.
+            host = re.sub(r":\d*$", "", request.headers.get("host", "localhost"))
+            message = (
+                f"the host is {host:.50}. Expected localhost: ask this address, or require a token (--token-file)."
+            )
+            return None if is_loopback(host) else _error(path, 403, message)
+        if path == "/health":
             return None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):

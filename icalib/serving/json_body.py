@@ -19,7 +19,7 @@ _MAX_DISCARDED = 16
 
 
 class JsonRoute(APIRoute):
-    """A route whose requests have a JSON object as their body, within `app.state.limits`.
+    """A route whose requests have a JSON object as their body, within `app.state.limits`; as many as `app.state.free`.
 
     FastAPI's own `max_body_size` answers in plain text, and closes connections of clients that are still sending.
     """
@@ -29,7 +29,14 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
-            return await handle(_JsonRequest(request.scope, request.receive))
+            if request.method != "POST":
+                return await handle(request)
+            free: asyncio.Semaphore = request.app.state.free
+            if free.locked():  # refused before its body takes memory
+                most = request.app.state.limits.max_pending
+                raise HTTPException(429, f"{most} requests are waiting. Try again later.", {"retry-after": "1"})
+            async with free:
+                return await handle(_JsonRequest(request.scope, request.receive))
 
         return handle_json
 

@@ -38,6 +38,8 @@ async def ask_async(
     sent: list[Any] = []
 
     async def receive() -> Any:
+        if not parts:
+            await asyncio.Event().wait()  # the client stays
         part = parts.pop(0)
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 

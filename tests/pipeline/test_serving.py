@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 import time
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi import FastAPI
-from helpers.asgi import SCOPE, ask, ask_all
+from helpers.asgi import SCOPE, ask, ask_all, ask_async
 from helpers.runs import run_context, small_settings
 
 from icalib.data.schema import Pool
@@ -181,6 +182,17 @@ def test_a_content_type_that_pages_of_other_sites_can_send_is_refused(applicatio
     assert ask(application, "/rerank", body("/rerank"), headers={"content-type": "application/json; a=b"}).status == 200
 
 
+def test_a_name_that_a_page_of_another_site_gave_this_machine_is_refused_without_a_token(
+    application: FastAPI, runs: dict[str, Path]
+) -> None:
+    for host in ("localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
+        assert ask(application, "/rerank", body("/rerank"), headers={"host": host}).status == 200
+    for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""):
+        assert ask(application, "/rerank", body("/rerank"), headers={"host": host}).status == 403
+    guarded = application_of(runs["bert"], token="0123456789abcdef")
+    assert ask(guarded, "/health", method="GET", headers={"host": "ranker.example"}).status == 200
+
+
 def test_unknown_paths_and_methods(application: FastAPI) -> None:
     missing = ask(application, "/v3/rerank", {})
     assert (missing.status, "/v2/rerank" in missing.value["error"]) == (404, True)
@@ -209,6 +221,47 @@ def test_more_requests_than_may_wait_are_refused(runs: dict[str, Path]) -> None:
     answers = ask_all(busy, [("/rerank", body("/rerank"))] * 5)
     assert sorted(answer.status for answer in answers) == [200, 200, 429, 429, 429]
     assert ask(busy, "/rerank", body("/rerank")).status == 200
+
+
+def test_a_request_that_may_not_wait_is_refused_before_its_body_is_read(runs: dict[str, Path]) -> None:
+    busy = application_of(runs["bert"], Limits(max_pending=1))
+
+    async def receive() -> Any:
+        await asyncio.sleep(10)
+
+    async def main() -> int:
+        scope = {**SCOPE, "method": "POST", "path": "/rerank", "headers": [(b"content-type", b"application/json")]}
+        first = asyncio.create_task(busy(scope, receive, receive))
+        await asyncio.sleep(0)
+        answer = await ask_async(busy, "/rerank", b"{bad")
+        first.cancel()
+        return answer.status
+
+    assert asyncio.run(main()) == 429
+
+
+def test_scores_are_not_computed_for_a_client_that_has_gone(runs: dict[str, Path]) -> None:
+    stopped: list[bool] = []
+
+    async def slow(pool: Pool) -> pa.Table:
+        try:
+            return await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+
+    content, gone = json.dumps(body("/rerank")).encode(), {"type": "http.disconnect"}
+    messages, sent = [{"type": "http.request", "body": content, "more_body": False}, gone], []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {**SCOPE, "method": "POST", "path": "/rerank", "headers": [(b"content-type", b"application/json")]}
+    asyncio.run(create_app(ServedRun.open(runs["bert"]), slow, Limits())(scope, receive, send))
+    assert (stopped, sent[0]["status"]) == ([True], 499)
 
 
 def test_a_failure_is_reported_without_its_details(runs: dict[str, Path]) -> None:
