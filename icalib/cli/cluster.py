@@ -98,8 +98,8 @@ def submit(
     """Run a verb on a cluster, as a job that continues when you leave.
 
     The code travels: the project you are in (the nearest folder with a pyproject.toml) and, where that isn't icalib's
-    checkout, the icalib that is installed here. Data and weights don't: paths in the job are the cluster's, absolute or
-    URIs, on storage that all nodes share.
+    checkout, the icalib that is installed here. Data, weights and files named like secrets (token, *.env, *.pem, …)
+    don't: paths in the job are the cluster's, absolute or URIs, on storage that all nodes share.
 
     The same job again (verb, arguments and options alike) rejoins the one that runs, says so if it has succeeded, and
     otherwise resumes it. Ctrl-C leaves it running. The exit code is the job's.
@@ -209,7 +209,9 @@ def _option_words(key: str, value: Any) -> list[str]:
 
 def _server(address: str | None) -> JobServer:
     from icalib.distributed.job_server import JobServer
+    from icalib.distributed.session import protect_token
 
+    protect_token(say, create=False)
     server = JobServer(address)
     if server.is_exposed:
         say(

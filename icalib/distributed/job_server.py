@@ -29,10 +29,13 @@ _NO_CODE = (
     *(".?*", "node_modules", "/env", "/runs", "/pools", "/checkpoints", "/build", "/dist"),
     *("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.onnx", "*.gguf", "*.h5", "*.pkl", "*.npy", "*.npz"),
     *("*.parquet", "*.arrow", "*.feather", "*.jsonl", "*.csv", "*.tsv", "*.db", "*.sqlite", "*.journal", "*.whl"),
-    *("*.gz", "*.bz2", "*.xz", "*.zst", "*.zip", "*.tar", "*.tgz", "*.7z", "*.so", "*.pyc", "*.pem", "*.key"),
+    *("*.gz", "*.bz2", "*.xz", "*.zst", "*.zip", "*.tar", "*.tgz", "*.7z", "*.so", "*.pyc"),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "*.env", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
+    *("token", "*token.txt", "*.token", "*_token", "*-token", "*kubeconfig*", "*credentials*.json"),
+    *("credentials", "service*account*.json", "secrets.json", "secrets.toml", "secrets.y*ml"),
 )
 """What Ray leaves out of the code that it uploads, as lines of a .gitignore, besides what git ignores: hidden files,
-data, weights, keys and runs."""
+data, weights, runs, and what is named as keys, tokens and other secrets often are."""
 _PYTHON = "python -m "  # puts the working directory, where the code is unpacked, first on the path
 _API_ADDRESS = "RAY_API_SERVER_ADDRESS"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

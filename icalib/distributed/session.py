@@ -296,19 +296,23 @@ def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def protect_token(note: Callable[[str], None], *, create: bool) -> None:
-    """Let this user alone open ~/.ray, where Ray keeps the token: who can read it can run code as this user.
+    """Let this user alone read Ray's token, and open ~/.ray, where it is: who has it can run code as this user.
 
-    Nothing is done where the environment names another token, or none is required. `create` makes a missing folder.
+    Nothing is done where the environment has the token, or none is required; of a file that it names, only this user's
+    own is changed. `create` makes a missing folder.
     """
-    named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
-    folder = Path.home() / ".ray"
+    named, folder = os.environ.get("RAY_AUTH_TOKEN_PATH"), Path.home() / ".ray"
+    path = Path(named) if named else folder
     try:
-        if create:
+        if create and not named:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.exists() and (mode := stat.S_IMODE(folder.stat().st_mode)) & (stat.S_IRWXG | stat.S_IRWXO):
-            folder.chmod(0o700)
-            note(f"{folder} was accessible to other users (mode {mode:04o}); changed to 0700")
+        for path in (Path(named),) if named else (folder, folder / "auth_token"):
+            found = path.stat() if path.exists() else None
+            mode = stat.S_IMODE(found.st_mode) if found else 0
+            if found and mode & (stat.S_IRWXG | stat.S_IRWXO) and found.st_uid == os.getuid():
+                path.chmod(mode & stat.S_IRWXU)
+                note(f"{path} was accessible to other users (mode {mode:04o}); changed to {mode & stat.S_IRWXU:04o}")
     except OSError as error:
-        note(f"warning: can't restrict the access to {folder} ({error}); other users may read your clusters' token")
+        note(f"warning: can't restrict the access to {path} ({error}); other users may read your clusters' token")

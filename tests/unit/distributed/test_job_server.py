@@ -94,17 +94,14 @@ def test_the_code_of_the_project_and_of_icalib_is_uploaded(tmp_path: Path) -> No
 def test_data_weights_runs_and_secrets_stay_here(tmp_path: Path) -> None:
     from ray._private.runtime_env.packaging import create_package
 
-    kept = {"pyproject.toml", "lab/__init__.py", "lab/pools/words.txt"}
-    others = {
-        ".env",
-        ".git/config",
-        "env/lib/big.py",
-        "runs/r/result.json",
-        "lab/train.parquet",
-        "m.safetensors",
-        "k.pem",
+    kept = {"pyproject.toml", "lab/__init__.py", "lab/pools/words.txt", "lab/tokens.py"}
+    secrets = {
+        *("token", "lab/token", "hf_token", "hf-token.txt", "id_rsa", "lab/id_ed25519.pub", "kubeconfig"),
+        *("kubeconfig.yaml", "k.p12", "k.pem", "k.key", "prod.env", "credentials", "gcp-credentials.json"),
+        *("service-account.json", "service_account_2.json", "secrets.yaml"),
     }
-    for name in kept | others:
+    others = {".env", ".git/config", "env/lib/big.py", "runs/r/result.json", "lab/train.parquet", "m.safetensors"}
+    for name in kept | others | secrets:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     excludes = uploaded_code(tmp_path)["excludes"]

@@ -68,11 +68,24 @@ def test_the_folder_of_the_token_is_made_for_this_user_only(folder: Path) -> Non
 
 def test_wide_permissions_are_repaired_with_a_message(folder: Path) -> None:
     folder.mkdir()
-    notes: list[str] = []
+    token, notes = folder / "auth_token", list[str]()
+    token.touch()
     for _ in range(2):
         protect_token(notes.append, create=False)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert notes == [f"{folder} was accessible to other users (mode 0755); changed to 0700"]
+    assert [path.stat().st_mode & 0o777 for path in (folder, token)] == [0o700, 0o600]
+    assert notes == [
+        f"{folder} was accessible to other users (mode 0755); changed to 0700",
+        f"{token} was accessible to other users (mode 0644); changed to 0600",
+    ]
+
+
+def test_the_file_that_the_environment_names_is_made_readable_by_this_user_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.with_name("copy").touch()
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(folder.with_name("copy")))
+    protect_token(print, create=True)
+    assert (folder.with_name("copy").stat().st_mode & 0o777, folder.exists()) == (0o600, False)
 
 
 @pytest.mark.parametrize("variable", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"])
