@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import stat
 import sys
+import tempfile
 import threading
 import warnings
 from collections import deque
@@ -24,9 +26,9 @@ from icalib.stages.resources import WAITING, Resources
 T = TypeVar("T")
 R = TypeVar("R")
 
+_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 # Best set before Ray is imported: a local Ray listens on loopback only, sends no telemetry and polls its workers often.
 # RAY_AUTH_MODE isn't here: `ray.init` requires a token by itself, also where the user has imported Ray before.
-_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 LOCAL_ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # binds 127.0.0.1; not for clusters of several machines
     "GLOO_SOCKET_IFNAME": _LOOPBACK,
@@ -121,6 +123,7 @@ def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
             num_cpus=num_cpus,
             include_dashboard=False,
             object_store_memory=256 * 2**20,
+            _temp_dir=_private_folder(),
             **shared,
         )
     except OSError:  # a full disk is reported as such
@@ -130,6 +133,22 @@ def _start_here(num_cpus: int | None, shared: Mapping[str, Any]) -> None:
             f"Ray didn't start on this machine ({error}). If it was busy or short of memory, run the same command "
             "again later; --executor local works without Ray."
         ) from error
+
+
+_folders: list[str] = []
+_MAX_FOLDER = 25  # letters of the path above: those of sockets below have 82 more, and 107 are their limit
+
+
+def _private_folder() -> str | None:
+    """Make a folder for Ray's logs, sockets and code in one of this user only: Ray lets everyone write to its own.
+
+    None leaves it to Ray, where the environment names a folder.
+    """
+    if "RAY_TMPDIR" in os.environ:
+        return None
+    above = os.environ.get("TMPDIR", "/tmp")
+    _folders.append(tempfile.mkdtemp(prefix="icalib-", dir=above if len(above) <= _MAX_FOLDER else "/tmp"))
+    return f"{_folders[-1]}/r"
 
 
 @contextmanager
@@ -151,10 +170,12 @@ def _own_handlers() -> Generator[None, None, None]:
 
 
 def stop() -> None:
-    """Disconnect from the cluster; a local Ray is shut down."""
+    """Disconnect from the cluster; a local Ray is shut down, and its folder removed."""
     import ray
 
     ray.shutdown()
+    while _folders:
+        shutil.rmtree(_folders.pop(), ignore_errors=True)
 
 
 class Node(NamedTuple):

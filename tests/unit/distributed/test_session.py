@@ -47,6 +47,27 @@ def test_a_ray_that_does_not_start_here_is_reported(monkeypatch: pytest.MonkeyPa
         session.start()
 
 
+@pytest.mark.parametrize("above", ["/tmp", "/a/folder/that/leaves/no/room/for/sockets", None])
+def test_a_local_ray_writes_to_a_folder_of_this_user_only(above: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str | None] = []
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **options: found.append(options["_temp_dir"]))
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    monkeypatch.setattr(session, "protect_token", lambda note, create: None)
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TMPDIR" if above else "RAY_TMPDIR", above or "/mine")
+    session.start()
+    if above is None:
+        assert found == [None]  # Ray reads it
+        return
+    assert found[0]
+    private = Path(found[0]).parent
+    assert (private.parent, private.stat().st_mode & 0o777) == (Path("/tmp"), 0o700)
+    session.stop()
+    assert not private.exists()
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where Ray keeps the token, in a home folder without one."""
