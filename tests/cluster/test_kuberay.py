@@ -29,7 +29,7 @@ KEYS = {
         "submitterPodTemplate", "serveConfigV2", "rayClusterConfig",
     },
     "authOptions": {"mode"},
-    "autoscalerOptions": {"idleTimeoutSeconds", "securityContext"},
+    "autoscalerOptions": {"idleTimeoutSeconds", "securityContext", "volumeMounts"},
     "headGroupSpec": GROUP,
     "workerGroupSpecs": {*GROUP, "groupName", "replicas", "minReplicas", "maxReplicas"},
 }  # fmt: skip
@@ -127,6 +127,20 @@ def test_containers_have_no_privileges_and_send_no_telemetry() -> None:
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
+def test_only_autoscalers_have_a_token_of_kubernetes() -> None:
+    assert shared("Namespace")["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+    for pod in pods():
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        mounts = pod["spec"]["containers"][0].get("volumeMounts", [])
+        assert not any("serviceaccount" in mount["mountPath"] for mount in mounts)
+    for spec in clusters():
+        head, *workers = ({volume["name"] for volume in group["template"]["spec"]["volumes"]} for group in groups(spec))
+        mounts = spec.get("autoscalerOptions", {}).get("volumeMounts", [])
+        assert {mount["name"] for mount in mounts} == head & {"kubernetes"}
+        assert bool(mounts) == spec.get("enableInTreeAutoscaling", False)
+        assert all("kubernetes" not in volumes for volumes in workers)
+
+
 def test_all_ray_pods_see_the_shared_storage_at_one_path() -> None:
     claim = shared("PersistentVolumeClaim")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
@@ -146,6 +160,10 @@ def test_the_network_policy_guards_every_dashboard_that_is_not_on_loopback() -> 
     assert among_themselves == {"from": [{"podSelector": policy["podSelector"]}]}
     assert others["ports"] == [{"protocol": "TCP", "port": 8265}]
     assert all("ipBlock" not in peer for peer in others["from"])
+    _, serving = manifest("rayservice")  # whose clients get nothing else
+    assert not any(
+        peer in others["from"] for peer in serving["spec"]["ingress"][0]["from"] if peer.get("namespaceSelector")
+    )
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -171,7 +189,8 @@ def test_a_service_serves_the_application_of_serve_yaml() -> None:
     token = Path(config["applications"][0]["args"]["token_file"])
     for group in groups(service["spec"]["rayClusterConfig"]):
         mounts = group["template"]["spec"]["containers"][0]["volumeMounts"]
-        assert str(token.parent) in {mount["mountPath"] for mount in mounts}
+        read_only = {mount["mountPath"] for mount in mounts if mount.get("readOnly")}
+        assert read_only == {str(token.parent), "/mnt/icalib"}
 
 
 def test_the_serve_file_fits_ray_and_our_application() -> None:
