@@ -288,6 +288,15 @@ def test_a_slow_body_is_refused(runs: dict[str, Path]) -> None:
     assert sent[0]["status"] == 408
 
 
+def test_serving_writes_nothing_to_the_storage_of_runs(runs: dict[str, Path]) -> None:
+    """Which cluster/kuberay/rayservice.yaml mounts read-only."""
+    storage = runs["bert"].parents[1]
+    before = {path: path.stat().st_mtime_ns for path in (storage, *storage.rglob("*"))}
+    for path in runs.values():
+        assert ask(application_of(path), "/rerank", body("/rerank")).status == 200
+    assert {path: path.stat().st_mtime_ns for path in (storage, *storage.rglob("*"))} == before
+
+
 def test_info_and_metrics_show_requests(runs: dict[str, Path]) -> None:
     fresh = application_of(runs["bert"])
     ask(fresh, "/rerank", body("/rerank"))
