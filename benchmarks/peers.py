@@ -2,16 +2,15 @@
 
     make peers PEERS='pools/mine --labelled 0.03 --seeds 3 --limit validation=300 test=800'
 
-Every peer is fine-tuned from the same backbone on the same labelled pools, once by its trainer's defaults and once with
-the epochs and learning rate that rank the validation pools best. The bi-encoder also learns from the dialogues first,
-as icalib's rankers do. Each is then a run of `external:`, whose scores are Platt-scaled on the validation pools like
-those of every row.
+Every peer is fine-tuned from the same backbone on the same labelled pools, by its trainer's defaults and with the
+epochs and learning rate that rank the validation pools best. A second bi-encoder learns from the dialogues first, as
+icalib's rankers do. Each is then a run of `external:`, whose scores are Platt-scaled on validation like those of every
+row.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,22 +24,21 @@ import torch
 from common import BACKBONE, in_fresh_process, silently
 
 from icalib.core.files import atomic_dir, read_json, write_json
-from icalib.data.selection import Selection, Subset
+from icalib.data.selection import Limit, Selection, Subset
 
 if TYPE_CHECKING:
     from icalib.data.schema import Pool, Split
 
 UNTRAINED = ("bm25", "bi-encoder", "dual-encoder")
-DEFAULTS = (5e-5, 3)
-"""Learning rate and epochs of both trainers."""
-TUNED = tuple(product((2e-5, 5e-5), (1, 3, 10)))
+KINDS = ("bi-encoder", "cross-encoder", "bi-encoder-dialogues")
 MAX_TOKENS = 512
+_NOTE = "peer.json"
 
 
 def main() -> None:
     """Train the peers for each seed, and evaluate them and icalib's methods."""
     given = _arguments()
-    limit: dict[Any, int] = {split: int(size) for split, size in (one.split("=") for one in given.limit)}
+    limit: Limit = {split: int(size) for split, size in (one.split("=") for one in given.limit)}
     common: Mapping[str, Any] = {
         "labelled": given.labelled,
         "limit": limit,
@@ -54,12 +52,16 @@ def main() -> None:
     for method in UNTRAINED:
         print(icalib.run(method, given.pools, **common))
     for seed in range(1, given.seeds + 1):
-        for name, how in _peers(given, limit, seed).items():
-            model = given.runs / "models" / f"{given.pools.name}-{given.labelled:g}-s{seed}" / name
-            if not model.is_dir():
-                in_fresh_process(silently, _make, model, how)
-            print(f"{name}, seed {seed}: {read_json(model / 'peer.json')['trials']}")
-            print(icalib.run(f"external:{model}", given.pools, seed=seed, **common))
+        for kind in KINDS:
+            folder = given.runs / "models" / f"{given.pools.name}-{given.labelled:g}-s{seed}"
+            trials = [
+                _trained(folder, kind, learning_rate, epochs, given, limit, seed)
+                for epochs, learning_rate in product(given.epochs, given.learning_rates)
+            ]
+            best = max(trials, key=lambda model: read_json(model / _NOTE)["MAP"])
+            for model in dict.fromkeys((trials[0], best)):
+                print(f"{model.name}: {read_json(model / _NOTE)}")
+                print(icalib.run(f"external:{model}", given.pools, seed=seed, **common))
 
 
 def _arguments() -> argparse.Namespace:
@@ -68,66 +70,49 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--labelled", type=float, required=True, help="fraction of the training pools")
     parser.add_argument("--seeds", type=int, default=3, help="each draws its own labelled pools")
     parser.add_argument("--limit", nargs="*", default=[], help="e.g. validation=300 test=800")
+    parser.add_argument("--epochs", type=int, nargs="*", default=[3, 1, 10], help="first the trainers' default")
+    parser.add_argument("--learning-rates", type=float, nargs="*", default=[5e-5, 2e-5], help="first their default")
     parser.add_argument("--windows", type=int, default=4000, help="pairs of context and reply of the dialogues")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     return parser.parse_args()
 
 
-def _peers(given: argparse.Namespace, limit: Mapping[Any, int], seed: int) -> dict[str, Any]:
-    """How each peer is made, by its name."""
-    selection = Selection(labelled_fraction=given.labelled, limit=dict(limit), label_seed=seed)
+def _trained(
+    folder: Path, kind: str, learning_rate: float, epochs: int, given: argparse.Namespace, limit: Limit, seed: int
+) -> Path:
+    """Fine-tune one peer, unless it is there already; return its folder, which says how well it ranks."""
+    start = BACKBONE
+    selection = Selection(labelled_fraction=given.labelled, limit=limit, label_seed=seed)
+    if kind == "bi-encoder-dialogues":
+        start = str(folder / "dialogues")
+        if not Path(start).is_dir():
+            pairs = partial(_replies, given.pools, selection, given.windows, seed)
+            in_fresh_process(silently, _make, Path(start), partial(_bi_encoder, BACKBONE, pairs, 5e-5, 1, seed), None)
+    model = folder / f"{kind}-{epochs}-epochs-{learning_rate:g}"
     labelled = partial(_pools, given.pools, "train", "labelled", selection)
     validation = partial(_pools, given.pools, "validation", "all", selection)
-    dialogues = partial(_replies, given.pools, selection, given.windows, seed)
-    return {
-        f"{kind}-{tuning}": partial(_choose, kind, grid, labelled, validation, first, seed)
-        for kind, first in (("bi-encoder", None), ("bi-encoder-dialogues", dialogues), ("cross-encoder", None))
-        for tuning, grid in (("defaults", [DEFAULTS]), ("tuned", TUNED))
-    }
+    train = (
+        partial(_cross_encoder, labelled, learning_rate, epochs, seed)
+        if kind == "cross-encoder"
+        else partial(_bi_encoder, start, partial(_right_pairs, labelled), learning_rate, epochs, seed)
+    )
+    if not model.is_dir():
+        in_fresh_process(silently, _make, model, train, validation)
+    return model
 
 
-def _make(model: Path, how: Callable[[Path], dict[str, Any]]) -> None:
-    with atomic_dir(model) as folder:
-        write_json(folder / "peer.json", how(folder))
-
-
-def _choose(
-    kind: str,
-    grid: Sequence[tuple[float, int]],
-    labelled: Callable[[], list[Pool]],
-    validation: Callable[[], list[Pool]],
-    dialogues: Callable[[], list[tuple[str, str]]] | None,
-    seed: int,
-    folder: Path,
-) -> dict[str, Any]:
-    """Train one model per setting; keep the one that ranks the validation pools best."""
+def _make(path: Path, train: Callable[[], Any], validation: Callable[[], list[Pool]] | None) -> None:
     torch.set_num_threads(1)  # so that processor time is what it costs
-    pools, judged = labelled(), validation()
-    start, trials = BACKBONE, list[dict[str, Any]]()
-    started = time.process_time()
-    if dialogues is not None:
-        start = str(folder / "dialogues")
-        _bi_encoder(BACKBONE, dialogues(), DEFAULTS[0], 1, seed).save_pretrained(start)
-    first = time.process_time() - started
-    for learning_rate, epochs in grid:
+    with atomic_dir(path) as folder:
         started = time.process_time()
-        if kind == "cross-encoder":
-            model = _cross_encoder(pools, learning_rate, epochs, seed)
-            rank = partial(_mean_reciprocal_rank, lambda pairs, model=model: model.predict(pairs))
-        else:
-            pairs = [(_text(pool), pool.candidates[pool.label]) for pool in pools]
-            model = _bi_encoder(start, pairs, learning_rate, epochs, seed)
-            rank = partial(_mean_reciprocal_rank, partial(_cosines, model))
-        minutes = (time.process_time() - started + first) / 60
-        found = rank(judged) if len(grid) > 1 else 0.0
-        if not trials or found > max(trial["MAP"] for trial in trials):
-            model.save_pretrained(str(folder))
-        trials.append({"learning_rate": learning_rate, "epochs": epochs, "MAP": found, "minutes": round(minutes, 1)})
-    shutil.rmtree(folder / "dialogues", ignore_errors=True)
-    return {"trials": trials}
+        model = train()
+        minutes = round((time.process_time() - started) / 60, 1)
+        model.save_pretrained(str(folder))
+        if validation is not None:
+            write_json(folder / _NOTE, {"MAP": _mean_reciprocal_rank(model, validation()), "minutes": minutes})
 
 
-def _cross_encoder(pools: Sequence[Pool], learning_rate: float, epochs: int, seed: int) -> Any:
+def _cross_encoder(pools: Callable[[], list[Pool]], learning_rate: float, epochs: int, seed: int) -> Any:
     from datasets import Dataset
     from sentence_transformers import CrossEncoder
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
@@ -138,7 +123,7 @@ def _cross_encoder(pools: Sequence[Pool], learning_rate: float, epochs: int, see
     model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=MAX_TOKENS, device="cpu")
     rows = [
         {"context": _text(pool), "candidate": candidate, "label": float(index in pool.right)}
-        for pool in pools
+        for pool in pools()
         for index, candidate in enumerate(pool.candidates)
     ]
     arguments = CrossEncoderTrainingArguments(**_trainer_settings(learning_rate, epochs, seed))
@@ -148,7 +133,9 @@ def _cross_encoder(pools: Sequence[Pool], learning_rate: float, epochs: int, see
     return model
 
 
-def _bi_encoder(start: str, pairs: Sequence[tuple[str, str]], learning_rate: float, epochs: int, seed: int) -> Any:
+def _bi_encoder(
+    start: str, pairs: Callable[[], list[tuple[str, str]]], learning_rate: float, epochs: int, seed: int
+) -> Any:
     from datasets import Dataset
     from sentence_transformers import (
         SentenceTransformer,
@@ -161,7 +148,7 @@ def _bi_encoder(start: str, pairs: Sequence[tuple[str, str]], learning_rate: flo
 
     model = SentenceTransformer(str(model_folder(start)), device="cpu")
     model.max_seq_length = MAX_TOKENS
-    rows = [{"anchor": context, "positive": reply} for context, reply in pairs]
+    rows = [{"anchor": context, "positive": reply} for context, reply in pairs()]
     SentenceTransformerTrainer(
         model=model,
         args=SentenceTransformerTrainingArguments(**_trainer_settings(learning_rate, epochs, seed)),
@@ -186,18 +173,23 @@ def _trainer_settings(learning_rate: float, epochs: int, seed: int) -> dict[str,
     }
 
 
-def _cosines(model: Any, pairs: Sequence[tuple[str, str]]) -> Any:
-    contexts, candidates = zip(*pairs, strict=True)
-    return model.similarity_pairwise(model.encode_query(contexts), model.encode_document(candidates)).numpy()
-
-
-def _mean_reciprocal_rank(score: Callable[[Any], Any], pools: Sequence[Pool]) -> float:
+def _mean_reciprocal_rank(model: Any, pools: Sequence[Pool]) -> float:
     """MAP of pools with one right candidate."""
-    scores = np.asarray(score([(_text(pool), candidate) for pool in pools for candidate in pool.candidates]))
+    contexts = [_text(pool) for pool in pools for _ in pool.candidates]
+    candidates = [candidate for pool in pools for candidate in pool.candidates]
+    if hasattr(model, "encode_query"):
+        vectors = model.encode_query(contexts), model.encode_document(candidates)
+        scores = model.similarity_pairwise(*vectors).numpy()
+    else:
+        scores = model.predict([*zip(contexts, candidates, strict=True)])
     ends = np.cumsum([len(pool.candidates) for pool in pools])
-    own = np.split(scores, ends[:-1])
-    ranks = [1 + int((logit > logit[pool.label]).sum()) for pool, logit in zip(pools, own, strict=True)]
+    own = np.split(np.asarray(scores), ends[:-1])
+    ranks = [1 + int((score > score[pool.label]).sum()) for pool, score in zip(pools, own, strict=True)]
     return float(np.mean([1 / rank for rank in ranks]))
+
+
+def _right_pairs(pools: Callable[[], list[Pool]]) -> list[tuple[str, str]]:
+    return [(_text(pool), pool.candidates[pool.label]) for pool in pools()]
 
 
 def _text(pool: Pool) -> str:
