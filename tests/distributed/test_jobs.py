@@ -211,6 +211,7 @@ def test_nothing_without_the_token(
     environment = {name: value for name, value in head.environment.items() if not name.startswith("RAY_AUTH")}
     if token is not None:
         (tmp_path / "token").write_text(token)
+        (tmp_path / "token").chmod(0o600)  # another mode would be changed, with a line that says so
         environment["RAY_AUTH_TOKEN_PATH"] = str(tmp_path / "token")
     refused = head.icalib("submit", prepare_job[0], environment=environment)
     assert refused.returncode == 2

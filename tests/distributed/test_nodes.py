@@ -207,7 +207,7 @@ def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
 # Nodes of several kinds
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
     nodes: Nodes, make_job: MakeJob, scoring_job: ColumnJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
