@@ -108,8 +108,9 @@ def _make(path: Path, train: Callable[[], Any], validation: Callable[[], list[Po
         model = train()
         minutes = round((time.process_time() - started) / 60, 1)
         model.save_pretrained(str(folder))
-        if validation is not None:
-            write_json(folder / _NOTE, {"MAP": _mean_reciprocal_rank(model, validation()), "minutes": minutes})
+        if validation is not None:  # read again: the trainer leaves a model that ranks in bf16, with many ties
+            found = _mean_reciprocal_rank(type(model)(str(folder), device="cpu"), validation())
+            write_json(folder / _NOTE, {"MAP": found, "minutes": minutes})
 
 
 def _cross_encoder(pools: Callable[[], list[Pool]], learning_rate: float, epochs: int, seed: int) -> Any:
@@ -184,7 +185,10 @@ def _mean_reciprocal_rank(model: Any, pools: Sequence[Pool]) -> float:
         scores = model.predict([*zip(contexts, candidates, strict=True)])
     ends = np.cumsum([len(pool.candidates) for pool in pools])
     own = np.split(np.asarray(scores), ends[:-1])
-    ranks = [1 + int((score > score[pool.label]).sum()) for pool, score in zip(pools, own, strict=True)]
+    ranks = [
+        (score > score[pool.label]).sum() + ((score == score[pool.label]).sum() + 1) / 2
+        for pool, score in zip(pools, own, strict=True)
+    ]
     return float(np.mean([1 / rank for rank in ranks]))
 
 
