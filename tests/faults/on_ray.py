@@ -117,9 +117,17 @@ class _OnRay:
         return Ended(code, out, err, (), 0)
 
     def are_gone(self) -> bool:
-        """Wait for the processes that Ray had started."""
-        _, alive = psutil.wait_procs(self._children, timeout=_GONE_S)
-        return not alive
+        """Wait for the processes that Ray had started, but for zombies, which wait for their new parent alone."""
+        until = time.monotonic() + _GONE_S
+        while any(map(_is_alive, self._children)) and time.monotonic() < until:
+            time.sleep(0.2)
+        return not any(map(_is_alive, self._children))
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _command_line(process: psutil.Process) -> str:
