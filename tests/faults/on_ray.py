@@ -22,8 +22,8 @@ VICTIMS = {"driver": "", "group": "", "worker": "ray::", "raylet": "raylet/rayle
 """What is killed, and a part of its command line; the driver is known, and a group is all that it has started."""
 ON_RAY = ("run bert", "sweep", "score pairs")
 _LIMIT_S = 240.0
-_GONE_S = 60.0
-"""Ray's own processes end when they notice that the driver has gone."""
+_GONE_S = 120.0
+"""Ray's own processes end when they notice that the driver has gone, its agents within a minute and a half."""
 
 
 def kill_on_ray_once(world: World, seed: int, number: int) -> Trial:
