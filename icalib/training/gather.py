@@ -16,13 +16,22 @@ def gather(value: Any, device: torch.device) -> list[Any]:
 
     `all_gather_object` would unpickle whatever arrives, and nothing protects the ports of torch.distributed.
     """
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    own_N = torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8).to(device)
+    own_N = torch.frombuffer(bytearray(to_bytes(value)), dtype=torch.uint8).to(device)
     sizes = [int(size) for size in _gathered(torch.tensor([len(own_N)], device=device))]
     found = _gathered(pad(own_N, (0, max(sizes) - len(own_N))))
-    parts = [part_N[:size].cpu().numpy().tobytes() for part_N, size in zip(found, sizes, strict=True)]
-    return [torch.load(io.BytesIO(part), weights_only=True) for part in parts]
+    return [from_bytes(value_N[:size].cpu().numpy().tobytes()) for value_N, size in zip(found, sizes, strict=True)]
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return what is sent of a value."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def from_bytes(data: bytes) -> Any:
+    """Return the value that was sent; an UnpicklingError if it is of any other type."""
+    return torch.load(io.BytesIO(data), weights_only=True)
 
 
 def _gathered(tensor: Tensor) -> list[Tensor]:
