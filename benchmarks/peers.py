@@ -2,32 +2,32 @@
 
     make peers PEERS='pools/mine --labelled 0.03 --seeds 3 --limit validation=300 test=800'
 
-Every peer is fine-tuned from the same backbone on the same labelled pools, by its trainer's defaults and with the
-epochs and learning rate that rank the validation pools best. A second bi-encoder learns from the dialogues first, as
-icalib's rankers do. Each is then a run of `external:`, whose scores are Platt-scaled on validation like those of every
-row.
+Every peer is fine-tuned from the same backbone on the same labelled pools: by its trainer's defaults, and with other
+epochs and learning rates, of which the best on validation is named. A second bi-encoder learns from the dialogues
+first, as icalib's rankers do. Each is then a run of `external:`, Platt-scaled on validation like every row.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from common import BACKBONE, in_fresh_process, silently
 
 from icalib.core.files import atomic_dir, read_json, write_json
-from icalib.data.selection import Limit, Selection, Subset
+from icalib.data.selection import Limit, Selection
+from icalib.models.precision import resolve_precision
 
 if TYPE_CHECKING:
-    from icalib.data.schema import Pool, Split
+    from icalib.data.schema import Pool
 
 UNTRAINED = ("bm25", "bi-encoder", "dual-encoder")
 KINDS = ("bi-encoder", "cross-encoder", "bi-encoder-dialogues")
@@ -52,16 +52,17 @@ def main() -> None:
     for method in UNTRAINED:
         print(icalib.run(method, given.pools, **common))
     for seed in range(1, given.seeds + 1):
+        selection = Selection(labelled_fraction=given.labelled, limit=limit, label_seed=seed)
+        folder = given.runs / "models" / f"{given.pools.name}-{given.labelled:g}-s{seed}"
         for kind in KINDS:
-            folder = given.runs / "models" / f"{given.pools.name}-{given.labelled:g}-s{seed}"
-            trials = [
-                _trained(folder, kind, learning_rate, epochs, given, limit, seed)
-                for epochs, learning_rate in product(given.epochs, given.learning_rates)
-            ]
-            best = max(trials, key=lambda model: read_json(model / _NOTE)["MAP"])
-            for model in dict.fromkeys((trials[0], best)):
-                print(f"{model.name}: {read_json(model / _NOTE)}")
-                print(icalib.run(f"external:{model}", given.pools, seed=seed, **common))
+            found: dict[str, float] = {}
+            for epochs, learning_rate in product(given.epochs, given.learning_rates):
+                model = folder / f"{kind}-{epochs}-epochs-{learning_rate:g}"
+                _train(model, kind, given, selection, learning_rate, epochs, seed)
+                run = icalib.run(f"external:{model}", given.pools, seed=seed, **common)
+                found[model.name] = run.result["validation"]["MAP"]
+                print(run, f"{read_json(model / _NOTE)['minutes']} minutes of training", sep="\n")
+            print(f"{max(found, key=lambda name: found[name])} ranks the validation pools best: {found}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -77,40 +78,39 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _trained(
-    folder: Path, kind: str, learning_rate: float, epochs: int, given: argparse.Namespace, limit: Limit, seed: int
-) -> Path:
-    """Fine-tune one peer, unless it is there already; return its folder, which says how well it ranks."""
+def _train(
+    model: Path,
+    kind: str,
+    given: argparse.Namespace,
+    selection: Selection,
+    learning_rate: float,
+    epochs: int,
+    seed: int,
+) -> None:
+    """Fine-tune one peer, unless it is there already."""
     start = BACKBONE
-    selection = Selection(labelled_fraction=given.labelled, limit=limit, label_seed=seed)
     if kind == "bi-encoder-dialogues":
-        start = str(folder / "dialogues")
-        if not Path(start).is_dir():
-            pairs = partial(_replies, given.pools, selection, given.windows, seed)
-            in_fresh_process(silently, _make, Path(start), partial(_bi_encoder, BACKBONE, pairs, 5e-5, 1, seed), None)
-    model = folder / f"{kind}-{epochs}-epochs-{learning_rate:g}"
-    labelled = partial(_pools, given.pools, "train", "labelled", selection)
-    validation = partial(_pools, given.pools, "validation", "all", selection)
-    train = (
-        partial(_cross_encoder, labelled, learning_rate, epochs, seed)
-        if kind == "cross-encoder"
-        else partial(_bi_encoder, start, partial(_right_pairs, labelled), learning_rate, epochs, seed)
-    )
+        start = str(model.parent / "dialogues")
+        replies = partial(_replies, given.pools, selection, given.windows, seed)
+        _make(Path(start), partial(_bi_encoder, BACKBONE, replies, given.learning_rates[0], 1, seed))
+    labelled = partial(_pools, given.pools, selection, "labelled")
+    if kind == "cross-encoder":
+        _make(model, partial(_cross_encoder, labelled, learning_rate, epochs, seed))
+    else:
+        _make(model, partial(_bi_encoder, start, partial(_right_pairs, labelled), learning_rate, epochs, seed))
+
+
+def _make(model: Path, train: Callable[[], Any]) -> None:
     if not model.is_dir():
-        in_fresh_process(silently, _make, model, train, validation)
-    return model
+        in_fresh_process(silently, _save, model, train)
 
 
-def _make(path: Path, train: Callable[[], Any], validation: Callable[[], list[Pool]] | None) -> None:
+def _save(path: Path, train: Callable[[], Any]) -> None:
     torch.set_num_threads(1)  # so that processor time is what it costs
     with atomic_dir(path) as folder:
         started = time.process_time()
-        model = train()
-        minutes = round((time.process_time() - started) / 60, 1)
-        model.save_pretrained(str(folder))
-        if validation is not None:  # read again: the trainer leaves a model that ranks in bf16, with many ties
-            found = _mean_reciprocal_rank(type(model)(str(folder), device="cpu"), validation())
-            write_json(folder / _NOTE, {"MAP": found, "minutes": minutes})
+        train().save_pretrained(str(folder))
+        write_json(folder / _NOTE, {"minutes": round((time.process_time() - started) / 60, 1)})
 
 
 def _cross_encoder(pools: Callable[[], list[Pool]], learning_rate: float, epochs: int, seed: int) -> Any:
@@ -165,31 +165,13 @@ def _trainer_settings(learning_rate: float, epochs: int, seed: int) -> dict[str,
         "num_train_epochs": epochs,
         "learning_rate": learning_rate,
         "seed": seed,
-        "bf16": "avx512_bf16" in Path("/proc/cpuinfo").read_text(encoding="utf-8"),
+        "bf16": resolve_precision("auto", torch.device("cpu")) == "bf16",
         "use_cpu": True,
         "save_strategy": "no",
         "logging_strategy": "no",
         "report_to": "none",
         "disable_tqdm": True,
     }
-
-
-def _mean_reciprocal_rank(model: Any, pools: Sequence[Pool]) -> float:
-    """MAP of pools with one right candidate."""
-    contexts = [_text(pool) for pool in pools for _ in pool.candidates]
-    candidates = [candidate for pool in pools for candidate in pool.candidates]
-    if hasattr(model, "encode_query"):
-        vectors = model.encode_query(contexts), model.encode_document(candidates)
-        scores = model.similarity_pairwise(*vectors).numpy()
-    else:
-        scores = model.predict([*zip(contexts, candidates, strict=True)])
-    ends = np.cumsum([len(pool.candidates) for pool in pools])
-    own = np.split(np.asarray(scores), ends[:-1])
-    ranks = [
-        (score > score[pool.label]).sum() + ((score == score[pool.label]).sum() + 1) / 2
-        for pool, score in zip(pools, own, strict=True)
-    ]
-    return float(np.mean([1 / rank for rank in ranks]))
 
 
 def _right_pairs(pools: Callable[[], list[Pool]]) -> list[tuple[str, str]]:
@@ -201,18 +183,16 @@ def _text(pool: Pool) -> str:
     return "\n".join(utterance.text for utterance in pool.context)
 
 
-def _pools(data: Path, split: Split, part: Subset, selection: Selection) -> list[Pool]:
-    from icalib.data.pools import as_pools, iter_pools, read_column
+def _pools(data: Path, selection: Selection, part: Literal["labelled", "all"]) -> list[Pool]:
+    from icalib.generation.retrieval import training_pools, training_rows
 
-    wanted = {*selection.rows(split, part, read_column(data, split, "label_order")).tolist()}
-    pools = (pool for batch in iter_pools(data, split) for pool in as_pools(batch))
-    return [pool for row, pool in enumerate(pools) if row in wanted and pool.label >= 0]
+    return list(training_pools(data, training_rows(data, selection, part)))
 
 
 def _replies(data: Path, selection: Selection, number: int, seed: int) -> list[tuple[str, str]]:
     """Contexts and replies within the training pools' contexts: what the dialogues say without labels."""
     found: dict[tuple[str, str], None] = {}
-    for pool in _pools(data, "train", "all", selection):
+    for pool in _pools(data, selection, "all"):
         texts = [utterance.text for utterance in pool.context]
         found.update({("\n".join(texts[:turn]), texts[turn]): None for turn in range(1, len(texts))})
     every = [*found]
