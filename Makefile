@@ -87,8 +87,9 @@ docs: $(DOCS_TOOLS) ## the documentation as a site in build/site; every link is 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "To read it: $(BIN)/python -m http.server --directory build/site"
 
-results: venv ## write the tables of docs/results*.md from docs/results/*.yaml, and those of docs/papers.md from the presets
+results: $(DOCS_TOOLS) ## write the tables and pictures of docs/ from docs/results/*.yaml and the presets
 	$(BIN)/python docs/results.py
+	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/presets.py
 
 notebooks: $(DOCS_TOOLS) ## execute the notebooks of examples/ and store what they print

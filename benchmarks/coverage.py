@@ -11,7 +11,8 @@ of tomorrow come from other dialogues.
 - *splits*: one part calibrates, the other part checks. This is what a user would see, but the checking part has chance
   of its own: promises that hold look broken in up to 18 % of the splits in halves at a confidence of 90 %.
 
-Two tables: promises (*broken*: more than α of the checked answers are wrong) and answer sets.
+Two tables each: promises (*broken*: more than α of the checked answers are wrong) and answer sets. Before them, one of
+the wrong answers among the most confident test pools.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ from icalib.metrics.conformal import answer_sets, fit_conformal
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import TopCandidate, top_candidate
 from icalib.metrics.risk_control import control_risk
+from icalib.metrics.selective import RankedPools, risk_coverage
 
 ERRORS = (0.05, 0.1, 0.2, 0.3, 0.5)
 COVERAGES = (0.8, 0.9, 0.95)
 CONFIDENCE = 0.9
+ANSWERED = tuple(tenth / 10 for tenth in range(1, 11))
 
 Indices = npt.NDArray[np.int64]
 
@@ -90,6 +93,11 @@ def main() -> None:
     """Print the tables of some runs."""
     options = _options()
     runs = [Run.open(path) for path in options.runs]
+    _table(
+        "Wrong among the most confident",
+        ["run", *(f"{fraction:.0%}" for fraction in ANSWERED)],
+        [[run.name, *wrong_among_the_confident(run)] for run in runs],
+    )
     for experiment in EXPERIMENTS:
         print(f"\n## {experiment.how} by {experiment.by}: {options.times}, with {options.fraction:g} of the test pools")
         _table(
@@ -102,6 +110,13 @@ def main() -> None:
             ["run", "pools", "coverage stated", "coverage found", "sd", "size"],
             [row for run in runs for row in sets(run, experiment, options)],
         )
+
+
+def wrong_among_the_confident(run: Run) -> Iterator[str]:
+    top = top_candidate(run.test)
+    coverage, risk = risk_coverage(RankedPools.by(top.prob, 1 - top.hit))
+    for fraction in ANSWERED:
+        yield f"{risk[np.searchsorted(coverage, fraction - 1e-9)]:.1%}"
 
 
 def promises(run: Run, experiment: Experiment, options: argparse.Namespace) -> Iterator[list[str]]:
