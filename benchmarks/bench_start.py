@@ -1,4 +1,4 @@
-"""How long a user waits: for the first line of `icalib run`, and for the answer to one question.
+"""How long a user waits: for the first line and the first update of `icalib run`, and for the answer to one question.
 
 Wall time is what a user sees; processor time is also shown, since other work on the machine hardly changes it.
 """
@@ -9,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -19,6 +20,7 @@ ROUNDS = 5
 NUM_CANDIDATES = 10
 ICALIB = [sys.executable, "-m", "icalib"]
 SMALL = ["--limit", "train=10,validation=4,test=4", "--labelled", "0.5", "--set", "regime.training.epochs=1"]
+NO_POST_TRAINING = ["--set", "post_training=null"]
 QUESTION = {
     "context": [
         {"speaker": "user", "text": "My printer hums and its light is red."},
@@ -37,6 +39,8 @@ def main() -> None:
     question.write_text(json.dumps(QUESTION) + "\n")
     first = {"icalib run, first line": [_first_line(pools) for _ in range(ROUNDS)]}
     print_table("Waiting for a run", "s", first, [])
+    update = {"icalib run, first update of the first training, Ray": [_first_update(pools) for _ in range(ROUNDS)]}
+    print_table("Waiting for a training", "s", update, [])
     waits = [_command(["predict", str(run), str(question)]) for _ in range(ROUNDS)]
     cold = {
         "icalib predict, one question, wall time": [wall for wall, _ in waits],
@@ -55,8 +59,8 @@ def main() -> None:
 
 def _finished_run(pools: Path) -> Path:
     runs = WORK / "start"
-    command = [*ICALIB, "run", "bert", "--data", str(pools), "--runs", str(runs), "--executor", "local", *SMALL]
-    subprocess.run([*command, "--set", "post_training=null"], check=True, stderr=subprocess.DEVNULL)
+    command = [*ICALIB, "run", "bert", "--data", str(pools), "--runs", str(runs), "--executor", "local"]
+    subprocess.run([*command, *SMALL, *NO_POST_TRAINING], check=True, stderr=subprocess.DEVNULL)
     return next((runs / "default").glob("bert-*"))
 
 
@@ -69,6 +73,21 @@ def _first_line(pools: Path) -> float:
         waited = time.perf_counter() - started
         process.kill()
     return waited
+
+
+def _first_update(pools: Path) -> float:
+    """Seconds until the first training of a run has reported an update: imports, Ray's start, tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        command = [*ICALIB, "run", "bert", "--data", str(pools), "--runs", folder, *SMALL, *NO_POST_TRAINING]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+            while not any(Path(folder).glob(".cache/*/progress.json")):
+                if process.poll() is not None:
+                    raise RuntimeError(f"{' '.join(command)} ended before its first update")
+                time.sleep(0.02)
+            waited = time.perf_counter() - started
+            process.terminate()  # it shuts Ray down
+        return waited
 
 
 def _command(arguments: list[str]) -> tuple[float, float]:
