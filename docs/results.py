@@ -38,7 +38,15 @@ SELECTED = "pseudo-labelled pools (right)"
 
 _MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 _PACKAGES = ("torch", "transformers", "ray", "deepspeed")
-"""Packages whose versions a table names, those that change numbers."""
+"""Packages whose versions a table's file names, those that change numbers."""
+USUAL_VERSIONS = {
+    "icalib": "0.1.0",
+    "torch": "2.13.0",
+    "transformers": "5.23.0",
+    "ray": "2.60.0",
+    "deepspeed": "0.19.8",
+}
+"""Versions that the pages name at their heads; below a table are only those that differ from them."""
 
 
 class ResultTable(Settings):
@@ -141,10 +149,15 @@ def table_text(table: ResultTable) -> str:
 
 
 def _facts(table: ResultTable) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in table.versions.items())
+    others = versions_text({name: text for name, text in table.versions.items() if text != USUAL_VERSIONS.get(name)})
     has_deviations = any(isinstance(value, list) for row in table.rows for value in row.values())
     spread = "; ± is the standard deviation over seeds" if has_deviations else ""
-    return f"{table.data}{spread}. Measured on {table.date} with {versions}."
+    return f"{table.data}{spread}. Measured on {table.date}{f' with {others}' if others else ''}."
+
+
+def versions_text(versions: Mapping[str, str]) -> str:
+    """Return packages with their versions, as pages name them."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _cell(value: Any) -> str:
