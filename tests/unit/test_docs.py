@@ -102,7 +102,7 @@ def shell_lines(text: str) -> Iterator[str]:
 
 def words_of(line: str) -> Iterator[list[str]]:
     """The words after `icalib` of each command in a line of a shell."""
-    line = re.sub(r"\$\([^)]*\)", "", line)  # what a shell expands
+    line = re.sub(r"\$\([^)]*\)|(?<= )\$[A-Z]+(?= |$)", "", line)  # what a shell expands
     for command in re.split(r"; |&&", re.sub(r"\s#.*", "", line)):
         if found := PROGRAM.match(command):
             yield shlex.split(command[found.end() :])
