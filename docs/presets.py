@@ -20,7 +20,7 @@ _MARKED = re.compile(r"(<!-- preset (\S+) -->\n).*?(<!-- end of preset -->)", re
 
 
 def page_with_presets(text: str) -> str:
-    """Return the page with each marked table written anew."""
+    """Return the page with each marked table written again."""
     return _MARKED.sub(lambda found: f"{found[1]}\n{table(found[2])}\n\n{found[3]}", text)
 
 
@@ -32,25 +32,28 @@ def preset_names() -> list[str]:
 def table(preset: str) -> str:
     """Return the deviations of one preset as Markdown, with the methods that each of them concerns."""
     sourced = {name: paper_preset(name, preset) for name in method_names() if preset in presets(name)}
-    methods: dict[tuple[str, str, str], dict[str, None]] = {}
+    methods: dict[tuple[str, str], dict[str, None]] = {}
     numbers: Counter[str] = Counter()
     for name, values in sourced.items():
         numbers.update(counts(values))
         for path, value in values.items():
             if value.paper:
-                row = (_short(path), json.dumps(value.value), value.paper)
-                methods.setdefault(row, dict.fromkeys([name]))[name] = None
-    rows = [
-        f"| `{path}` | `{value}` | {paper} | {_listed(names, len(sourced))} |"
-        for (path, value, paper), names in methods.items()
-    ]
+                setting = f"`{_short(path)}={json.dumps(value.value)}`"
+                methods.setdefault((setting, value.paper), dict.fromkeys([name]))[name] = None
+    groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for (setting, paper), names in methods.items():
+        groups.setdefault(tuple(names), {}).setdefault(paper, []).append(setting)
+    rows = []
+    for names, papers in groups.items():
+        cells = [f"{', '.join(settings)} | {paper}" for paper, settings in papers.items()]
+        rows += [f"| {_listed(names, len(sourced))} | {cells[0]} |", *(f"| | {cell} |" for cell in cells[1:])]
     of_kinds = ", ".join(f"{number} {kind}" for kind, number in numbers.items())
     return "\n".join(
         [
             f"{len(sourced)} methods, {sum(numbers.values())} values: {of_kinds}.",
             "",
-            "| setting | here | the paper | methods |",
-            "|---|---|---|---|",
+            "| methods | here | the paper |",
+            "|---|---|---|",
             *rows,
         ]
     )
@@ -59,8 +62,8 @@ def table(preset: str) -> str:
 def _listed(names: Collection[str], number: int) -> str:
     if len(names) == number:
         return "all"
-    few = [f"`{name}`" for name in names][:4]
-    return ", ".join(few) if len(few) == len(names) else f"{', '.join(few)} and {len(names) - len(few)} more"
+    listed = [f"`{name}`" for name in names]
+    return ", ".join(listed) if len(names) <= 4 else f"{listed[0]} and {len(names) - 1} more"
 
 
 def _short(path: str) -> str:
