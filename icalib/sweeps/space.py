@@ -10,7 +10,7 @@ A module `tune_spaces/idea.py` is the space `idea`. It has
 - optionally `SAMPLER` and `PRUNER`, the defaults of the sweep, and `grid()`, the points of the sampler `grid`: what
   `trial` should suggest, by the names that `suggest` uses.
 
-A space may also be any other file, or a module of a package outside of icalib (docs/extend/sweep-space.md).
+A space may also be any other file, or a module of a package outside of icalib (docs/extend/README.md).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def load_space(name: str) -> Space:
         return validated(Space, values)
     except SettingError as error:
         message = str(error).rstrip(".")
-        raise SettingError(f"the space {file}: {message}. docs/extend/sweep-space.md says what a space has.") from error
+        raise SettingError(f"the space {file}: {message}. docs/extend/README.md says what a space has.") from error
 
 
 def product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

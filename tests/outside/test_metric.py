@@ -1,4 +1,4 @@
-"""The recipe docs/extend/metric.md, used from outside icalib."""
+"""The recipe docs/extend/README.md, used from outside icalib."""
 
 from __future__ import annotations
 

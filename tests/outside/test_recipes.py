@@ -1,4 +1,4 @@
-"""The examples in docs/extend are the files of the package here, which the other tests run."""
+"""The examples in docs/extend/README.md are the files of the package here, which the other tests run."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs" / "extend"
-OURS = sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "README")
-EXAMPLES = [
-    pytest.param(found[1], found[2], id=f"{page.stem}: {found[1]}")
-    for page in sorted(DOCS.glob("*.md"))
-    for found in re.finditer(r"```python\n# (my_lab/\S+\.py)\n(.*?)```", page.read_text(), re.DOTALL)
-]
+HERE = Path(__file__).parent
+PAGE = (HERE.parents[1] / "docs" / "extend" / "README.md").read_text()
+EXAMPLES = dict(re.findall(r"```python\n# (my_lab/\S+\.py)\n(.*?)```", PAGE, re.DOTALL))
+SECTIONS = {
+    section.split("\n", 1)[0]: section
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    if "# my_lab/" in section
+}
 
 
-@pytest.mark.parametrize(("file", "text"), EXAMPLES)
-def test_an_example_is_the_file_that_is_tested(file: str, text: str) -> None:
-    assert (Path(__file__).parent / file).read_text() == text
+@pytest.mark.parametrize("file", EXAMPLES)
+def test_an_example_is_the_file_that_is_tested(file: str) -> None:
+    assert (HERE / file).read_text() == EXAMPLES[file]
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_a_recipe_has_a_whole_example_names_its_suite_and_is_in_the_index(name: str) -> None:
-    page = (DOCS / f"{name}.md").read_text()
-    assert "```python\n# my_lab/" in page
-    assert re.search(r"tests/contracts/test_\w+\.py", page)
-    assert "(README.md)" in page
-    assert f"({name}.md)" in (DOCS / "README.md").read_text()
+def test_each_file_of_the_package_is_an_example() -> None:
+    files = [path for path in (HERE / "my_lab").rglob("*.py") if path.name != "__init__.py"]
+    assert set(EXAMPLES) == {path.relative_to(HERE).as_posix() for path in files}
 
 
-def test_the_index_names_every_kind() -> None:
-    index = (DOCS / "README.md").read_text()
-    linked = set(re.findall(r"\(([\w-]+)\.md\)", index))
-    assert linked == set(OURS)
+@pytest.mark.parametrize("title", SECTIONS)
+def test_a_recipe_has_one_example_and_is_in_the_table(title: str) -> None:
+    assert SECTIONS[title].count("```python\n# my_lab/") == 1
+    assert f"](#{title.lower().replace(' ', '-')}) |" in PAGE

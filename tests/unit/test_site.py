@@ -54,7 +54,7 @@ def test_the_navigation_has_every_page_once(hooks: ModuleType) -> None:
     ("path", "link", "on_site"),
     [
         ("index.md", "../README.md#use", "project/README.md#use"),
-        ("extend/head.md", "../../ARCHITECTURE.md", "../project/ARCHITECTURE.md"),
+        ("extend/README.md", "../../ARCHITECTURE.md", "../project/ARCHITECTURE.md"),
         ("project/README.md", "examples/own_csv.ipynb", "../examples/own_csv.md"),
         ("examples/own_csv.md", "../docs/guarantees.md#top", "../guarantees.md#top"),
         ("index.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
