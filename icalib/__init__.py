@@ -17,7 +17,7 @@ from icalib.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from icalib.api.deploy import apply, calibrate, export, pair_texts
-    from icalib.api.labels import evaluate_judged, label_import, label_next, label_suspects
+    from icalib.api.labels import evaluate_judged, label_ask, label_import, label_next, label_suspects
     from icalib.api.pools import prepare, preview
     from icalib.api.runs import compare, curve, load, run
     from icalib.api.sweeps import sweep
@@ -31,6 +31,7 @@ __all__ = [
     "curve",
     "evaluate_judged",
     "export",
+    "label_ask",
     "label_import",
     "label_next",
     "label_suspects",
@@ -50,6 +51,7 @@ _MODULES = {
     "curve": "icalib.api.runs",
     "evaluate_judged": "icalib.api.labels",
     "export": "icalib.api.deploy",
+    "label_ask": "icalib.api.labels",
     "label_import": "icalib.api.labels",
     "label_next": "icalib.api.labels",
     "label_suspects": "icalib.api.labels",

@@ -1,11 +1,12 @@
-"""`icalib.label_next`, `label_suspects`, `label_import` and `evaluate_judged`.
+"""`icalib.label_next`, `label_suspects`, `label_ask`, `label_import` and `evaluate_judged`.
 
-Pools for annotators, their labels back into pools, and a run's metrics from a few labels and another judge.
+Pools for annotators or a language model, their labels back into pools, and a run's metrics from a few labels and
+another judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,6 +15,8 @@ from icalib.core.errors import SettingError
 from icalib.core.storage import local_path, pull
 
 if TYPE_CHECKING:
+    from icalib.data.schema import Split
+    from icalib.labelling.ask import Asked, AskPlan
     from icalib.labelling.batches import Batch, By
     from icalib.labelling.importing import Imported
     from icalib.labelling.judged import JudgedMetrics
@@ -122,8 +125,66 @@ def label_suspects(
     return found
 
 
+def label_ask(
+    data: str | Path,
+    out: str | Path = "answers.jsonl",
+    *,
+    url: str,
+    model: str,
+    split: Split = "train",
+    number: int | None = None,
+    scores: str | Path | None = None,
+    requests_per_minute: float = 60.0,
+    max_tokens: int = 16,
+    key_variable: str = "OPENAI_API_KEY",
+    allow_http: bool = False,
+    before: Callable[[AskPlan], None] = lambda plan: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Asked:
+    """Ask a language model once about each of some pools which candidate is right, for `label_import`.
+
+        icalib.label_ask("pools/mine", url="http://127.0.0.1:8000/v1", model="NAME").checked
+
+    The texts of the dialogues are sent to the endpoint. Answers are added to `out` one by one; the same call asks for
+    what is missing. A SettingError says that an argument is invalid, an EndpointError that the endpoint refused a
+    request or stayed busy.
+
+    Args:
+        data: pool folder.
+        out: .jsonl file of answers.
+        url: of an OpenAI-compatible endpoint, up to its version.
+        model: the model's name there.
+        split: train, validation or test; answers about the latter two can only be a judge's scores.
+        number: how many unlabelled training pools, besides at most 100 labelled ones that measure the model's precision
+            (None: 300), or how many pools of another split (None: all).
+        scores: .jsonl file to write as well, for `evaluate_judged`; that needs all pools of the split.
+        requests_per_minute: maximum number of requests that begin in a minute.
+        max_tokens: maximum length of a reply.
+        key_variable: environment variable that has the API key; without it none is sent.
+        allow_http: send texts and key unencrypted to another machine.
+        before: is called with what will be sent; what it raises ends the call.
+        note: receives why requests wait.
+    """
+    from icalib.data.schema import SPLITS
+    from icalib.labelling.ask import ask
+    from icalib.labelling.chat import Chat
+
+    chosen, path, judge = choice("split", split, SPLITS), local_path(out), local_path(scores) if scores else None
+    if min(number or 1, max_tokens) < 1 or number == 0:
+        raise SettingError(f"found number={number} and max_tokens={max_tokens}: expected numbers above 0.")
+    for file in (path, judge):
+        if file is not None and file.suffix != ".jsonl":
+            raise SettingError(f"{file}: the name ends in {file.suffix!r}. Name a .jsonl file.")
+    chat = Chat(url, key_variable, requests_per_minute, allow_http, note)
+    return ask(
+        local_path(data), chosen, path, chat, model, number=number, max_tokens=max_tokens, before=before, scores=judge
+    )
+
+
 def label_import(file: str | Path, data: str | Path, out: str | Path) -> Imported:
     """Write the pools of `data` with the labels of an annotators' file to the new pool folder `out`.
+
+    A language model's answers become soft labels of its measured precision, from which only training learns.
 
         icalib.label_import("export.json", "pools/mine", "pools/mine-2")
 
@@ -131,7 +192,8 @@ def label_import(file: str | Path, data: str | Path, out: str | Path) -> Importe
     the record that is not valid or not about these pools; a SettingError says that `out` exists.
 
     Args:
-        file: Label Studio's JSON export, Argilla's records (JSON or JSONL), or the CSV that `label_next` wrote.
+        file: Label Studio's JSON export, Argilla's records (JSON or JSONL), the CSV that `label_next` wrote, or a
+            language model's answers.
         data: the pool folder that the pools were chosen from.
         out: pool folder to write.
     """

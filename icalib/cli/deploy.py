@@ -151,7 +151,8 @@ def serve(
     show the state. On Ray the models are replicas that scale with the load (on a cluster: cluster/serve.yaml);
     --executor local serves from one process. SIGTERM and Ctrl-C answer what has begun, then stop.
     """
-    from icalib.serving.limits import is_loopback, read_token
+    from icalib.core.hosts import is_loopback
+    from icalib.serving.limits import read_token
     from icalib.serving.served_run import ServedRun
 
     limits = Limits(

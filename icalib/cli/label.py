@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from icalib.cli.app import app, subverb
 from icalib.cli.options import Json, PlaceOptions, Run, place_argument, place_option
 from icalib.cli.output import near, say, starting
+from icalib.core.errors import SettingError
 from icalib.core.storage import location
+
+if TYPE_CHECKING:
+    from icalib.labelling.ask import AskPlan
 
 group = typer.Typer(
     help="Choose pools for annotators, and turn what they say into labels.", no_args_is_help=True, rich_markup_mode=None
@@ -98,10 +103,88 @@ def label_suspects(
         typer.echo(json.dumps(found.as_json()))
 
 
+@subverb(group, "ask")
+def label_ask(
+    data: Annotated[Path, place_argument("Pool folder.")],
+    *,
+    url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint, e.g. http://127.0.0.1:8000/v1.")],
+    model: Annotated[str, typer.Option(help="The model's name there.")],
+    split: Annotated[
+        Literal["train", "validation", "test"],
+        typer.Option(help="Answers about validation and test pools are never labels: they can be --scores."),
+    ] = "train",
+    number: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of unlabelled training pools (default: 300), besides at most 100 labelled ones that measure "
+            "the model's precision; or of pools of another split (default: all).",
+        ),
+    ] = None,
+    out: Annotated[Path, place_option("File of answers (.jsonl); what it has isn't asked again.")] = Path(
+        "answers.jsonl"
+    ),
+    scores: Annotated[
+        Path | None, place_option("Write the answers as a judge's scores, too (.jsonl), for `icalib evaluate --judge`.")
+    ] = None,
+    requests_per_minute: Annotated[float, typer.Option(help="Maximum number of requests that begin in a minute.")] = 60,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a reply; models that reason need more.")
+    ] = 16,
+    key_variable: Annotated[
+        str, typer.Option(help="Environment variable that has the API key; without it none is sent.")
+    ] = "OPENAI_API_KEY",
+    price_per_million_tokens: Annotated[float, typer.Option(min=0, help="For the cost that is shown before.")] = 0,
+    allow_http: Annotated[
+        bool, typer.Option("--allow-http", help="Send texts and key unencrypted to another machine.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask before the texts are sent.")] = False,
+) -> None:
+    """Ask a language model which candidates are right; `icalib label import` makes soft labels of its answers.
+
+    The texts of the dialogues are sent to the endpoint. The same command resumes.
+    """
+    from icalib.api.labels import label_ask as ask
+    from icalib.labelling.ask import PROMPT
+    from icalib.labelling.soft_labels import described
+
+    def before(plan: AskPlan) -> None:
+        tokens = plan.prompt_tokens + plan.reply_tokens
+        cost = f"; at most {tokens * price_per_million_tokens / 1e6:.2f} in all" if price_per_million_tokens else ""
+        say(f"The model is asked: {PROMPT}")
+        say(
+            f"{plan.num_pools} pools, {plan.num_checked} of them labelled; {plan.num_requests} requests, as the others "
+            f"are answered. The texts of these dialogues go to {url} ({model}): about {plan.prompt_tokens} tokens (a "
+            f"quarter of the bytes), with replies of at most {plan.reply_tokens}{cost}."
+        )
+        if not (yes or sys.stdin.isatty()):
+            raise SettingError("nothing was sent, as no terminal can confirm it. Add --yes.")
+        if not yes:
+            typer.confirm("Send them?", abort=True, err=True)
+
+    starting("label ask")
+    found = ask(
+        data, out, url=url, model=model, split=split, number=number, scores=scores, max_tokens=max_tokens,
+        requests_per_minute=requests_per_minute, key_variable=key_variable, allow_http=allow_http,
+        before=before, note=say,
+    )  # fmt: skip
+    say(
+        f"{location(found.path)}: answers about {found.num_pools} pools, {found.num_new} of them new; no right "
+        f"candidate in {found.num_none}, unclear in {len(found.unclear)}"
+    )
+    if found.checked.num_checked:
+        say(described(found.checked))
+    if split == "train":
+        say(f"next: icalib label import {_typed(found.path)} --data {_typed(data)} --out NEW_POOLS")
+
+
 @subverb(group, "import")
 def label_import(
     file: Annotated[
-        Path, place_argument("Label Studio's JSON export, Argilla's records (JSON or JSONL), or a filled-in CSV.")
+        Path,
+        place_argument(
+            "Label Studio's JSON export, Argilla's records (JSON or JSONL), a filled-in CSV, or answers of `label ask`."
+        ),
     ],
     *,
     data: Annotated[Path, place_option("Pool folder that the pools were chosen from.")],
@@ -110,9 +193,11 @@ def label_import(
     """Write a new pool folder with the labels of an annotators' file; labelled pools come first.
 
     A candidate is right if most annotators of its pool say so; pools without a majority stay unlabelled and are listed.
-    Who said what is kept in annotations.parquet beside the pools.
+    Who said what is kept in annotations.parquet beside the pools. A language model's answers become soft labels, which
+    only training sees.
     """
     from icalib.api.labels import label_import as import_labels
+    from icalib.labelling.soft_labels import described
 
     found = import_labels(file, data, out)
     say(
@@ -126,12 +211,14 @@ def label_import(
             f"(95 % interval {low:.0%}–{high:.0%}, if they were drawn at random)"
         )
     if found.unfinished:
-        say(f"skipped or unfinished: {len(found.unfinished)} pools")
+        say(f"skipped, unfinished or unclear: {len(found.unfinished)} pools")
     if found.conflicts:
         say(f"annotators disagree, no label: {', '.join(found.conflicts[:10])}{' …' * (len(found.conflicts) > 10)}")
     if found.agreement:
         pools = f"{found.agreement.num_pools} pools that several annotated"
         say(f"agreement on what is right: {found.agreement.measure} {found.agreement.value:.2f}, {pools}")
+    for source in found.soft_labels:
+        say(f"{described(source)}; soft labels of {source.num_pools} other pools, which count as unlabelled")
     say(f"next: icalib run METHOD --data {_typed(found.path)}")
 
 

@@ -58,6 +58,10 @@ class ClusterError(IcalibError):
     """A cluster can't be reached, or refused a request."""
 
 
+class EndpointError(IcalibError):
+    """A language model's endpoint can't be reached, or refused a request."""
+
+
 class PosteriorError(IcalibError):
     """A head's posterior is missing, or older than its weights."""
 

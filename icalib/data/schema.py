@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from typing_extensions import override
 
 from icalib.core.files import content_digest
 
@@ -142,6 +143,29 @@ POOLS_FILE = "pools.json"
 """Metadata beside the three Parquet files, written last: a folder without it is not a pool set."""
 
 
+class SoftLabelSource(BaseModel):
+    """Who gave soft labels (`llm:NAME`), and of how many pools.
+
+    Of `num_checked` labelled pools in which it named a candidate, people's labels say that it was right in `num_right`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    annotator: str
+    num_pools: int
+    num_checked: int
+    num_right: int
+
+    @property
+    def precision(self) -> float:
+        """Mean of the posterior of the probability that a soft label is right, from Jeffreys' prior: below 1."""
+        return (self.num_right + 0.5) / (self.num_checked + 1)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.annotator}: right in {self.num_right} of {self.num_checked} labelled pools"
+
+
 class PoolSet(BaseModel):
     """Metadata of a prepared folder (`pools.json`); `digest`, of the Parquet files' content, identifies the data."""
 
@@ -184,6 +208,8 @@ class PoolSet(BaseModel):
     """Dialogues in `logs.parquet`, outside the pools."""
     logs_digest: str = ""
     """Digest of the logs' content; empty without logs."""
+    soft_labels: tuple[SoftLabelSource, ...] = ()
+    """Whose soft labels `soft_labels.parquet` has; their pools count as unlabelled in all other fields."""
     created_with: str
     files: dict[str, dict[str, Any]]
     """Size and digest of each file beside this one."""

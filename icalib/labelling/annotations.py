@@ -26,6 +26,8 @@ ANNOTATION_SCHEMA = pa.schema(
     ]
 )
 NONE_OF_THESE = "none of these"
+MODEL_PREFIX = "llm:"
+"""Begins the names of annotators that are language models, whose answers never count as people's."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ def write_annotations(folder: Path, annotations: Sequence[Annotation]) -> None:
     """Write `annotations.parquet` into a pool folder."""
     rows = [vars(annotation) for annotation in annotations]
     pq.write_table(pa.Table.from_pylist(rows, schema=ANNOTATION_SCHEMA), folder / ANNOTATIONS_FILE)
+
+
+def by_model(annotation: Annotation) -> bool:
+    """Return whether a language model gave an annotation."""
+    return annotation.annotator.startswith(MODEL_PREFIX)
 
 
 def numbered(pool: Pool) -> list[str]:

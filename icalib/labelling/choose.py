@@ -20,7 +20,7 @@ from icalib.data.pools import as_pools, read_column, read_pool_set, read_rows
 from icalib.data.schema import Pool, PoolSet
 from icalib.data.selection import Rows, Selection
 from icalib.encoders.backbone import Tokenizer
-from icalib.labelling.annotations import read_annotations
+from icalib.labelling.annotations import by_model, read_annotations
 from icalib.labelling.batches import By
 from icalib.metrics.pairs import ranked_rows
 from icalib.models.bi_encoder import text_vectors
@@ -37,7 +37,7 @@ _POOLS_IN_MEMORY = 4096
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """The unlabelled training pools of N that a batch is chosen among, without those that someone has annotated.
+    """The unlabelled training pools of N that a batch is chosen among, without those that people have annotated.
 
     Args:
         data: their pool folder.
@@ -71,7 +71,7 @@ class Unlabelled:
         if with_known_label:
             rows = rows[order[rows] >= 0]
         columns = read_rows(data, "train", rows, ["pool_id", "dialog_id"]) if len(rows) else None
-        annotated = {annotation.pool_id for annotation in read_annotations(data)}
+        annotated = {annotation.pool_id for annotation in read_annotations(data) if not by_model(annotation)}
         ids: list[str] = [] if columns is None else columns["pool_id"].to_pylist()
         keep = np.array([name not in annotated for name in ids], dtype=bool)
         if columns is None or not keep.any():

@@ -12,11 +12,12 @@ from icalib.core.errors import DataError
 from icalib.core.files import check_empty
 from icalib.core.storage import pull
 from icalib.data.pools import iter_pools, read_pool_set
-from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL, Split
-from icalib.labelling.annotations import Answer, annotations_by_pool, latest, plain, read_annotations
+from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL, SoftLabelSource, Split
+from icalib.labelling.annotations import Answer, annotations_by_pool, by_model, latest, plain, read_annotations
 from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Agreement, agreement, majority, majority_intents
 from icalib.labelling.relabelled import Labels, write_relabelled
+from icalib.labelling.soft_labels import SoftLabels
 from icalib.metrics.calibration import wilson_interval
 
 
@@ -34,6 +35,7 @@ class Imported:
         num_known: annotated pools with an earlier label that no annotator gave, e.g. the reply of the log.
         num_confirmed: those of them whose label the annotators say is right.
         confirmed_interval: 95 % interval of their fraction, if the pools were drawn at random.
+        soft_labels: the models that gave soft labels of other pools, in this file or before.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class Imported:
     num_known: int
     num_confirmed: int
     confirmed_interval: tuple[float, float]
+    soft_labels: tuple[SoftLabelSource, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,27 +66,30 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
 
     Labelled pools come first in `label_order`: those that were labelled before, in their order, and then those of the
     file. Pools that nobody annotated keep their labels. Earlier annotations of the pools count too; of one annotator
-    and pool, the later one does.
+    and pool, the later one does. What language models say becomes soft labels, of which only training knows.
 
     Raises:
-        DataError: a record is not valid, is of other pools, or no pool gets a label.
+        DataError: a record is not valid, is of other pools, or no pool gets a label; or a model's answers can't be
+            used (`SoftLabels.of`).
         SettingError: `out` exists.
     """
     pull(file)
     pull(out)
     check_empty(out)
     pool_set, answers, earlier = read_pool_set(data), read_answers(file), read_annotations(data)
-    was_annotated = {annotation.pool_id for annotation in earlier}
-    targets = find_targets(data, "train", {*was_annotated, *(answer.pool_id for answer in answers)})
+    was_annotated = {annotation.pool_id for annotation in earlier if not by_model(annotation)}
+    targets = find_targets(data, "train", {one.pool_id for one in (*earlier, *answers)})
     check_answers(answers, targets, data, "training")
     finished = [answer.annotation for answer in answers if answer.annotation]
     annotations = list(latest([*earlier, *finished]))
-    by_pool = annotations_by_pool(annotations)
-    verdicts = {one.pool_id: majority(by_pool[one.pool_id], len(targets[one.pool_id].candidates)) for one in finished}
+    by_pool = annotations_by_pool([one for one in annotations if not by_model(one)])
+    of_people = [one.pool_id for one in finished if not by_model(one)]
+    verdicts = {name: majority(by_pool[name], len(targets[name].candidates)) for name in of_people}
     conflicts = tuple(name for name, right in verdicts.items() if right is None)
-    if len(conflicts) == len(verdicts):
+    if len(conflicts) == len(verdicts) and len(of_people) == len(finished):
         found = "no pool has a finished answer that its annotators agree on"
         raise DataError(found, "Label some pools first.", path=file)
+    answered = {one.pool_id for one in finished}
     confirmed = [
         targets[name].label in (right or (NONE_RIGHT,))
         for name, right in verdicts.items()
@@ -95,19 +101,22 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
             labels.set(targets[name].row, right, majority_intents(by_pool[name], targets[name].num_utterances))
         elif name in was_annotated:
             labels.forget(targets[name].row)
-    write_relabelled(out, data, pool_set, labels, annotations)
+    new_models = {one.annotator for one in finished if by_model(one)}
+    soft = SoftLabels.of(annotations, labels.right(data), new_models, pool_set.num_candidates)
+    write_relabelled(out, data, pool_set, labels, annotations, soft)
     low, high = wilson_interval(np.array(sum(confirmed)), np.array(len(confirmed)))
     return Imported(
         path=out,
         num_annotated=len(verdicts) - len(conflicts),
         num_labelled=len(labels.labelled),
         num_training=labels.num_pools,
-        unfinished=tuple(dict.fromkeys(one.pool_id for one in answers if one.pool_id not in verdicts)),
+        unfinished=tuple(dict.fromkeys(one.pool_id for one in answers if one.pool_id not in answered)),
         conflicts=conflicts,
         agreement=agreement(by_pool, {name: len(target.candidates) for name, target in targets.items()}),
         num_known=len(confirmed),
         num_confirmed=sum(confirmed),
         confirmed_interval=(float(low), float(high)),
+        soft_labels=soft.sources,
     )
 
 

@@ -13,7 +13,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.storage import location, pull
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import SPLITS, Split
-from icalib.labelling.annotations import annotations_by_pool, latest
+from icalib.labelling.annotations import annotations_by_pool, by_model, latest
 from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Right, majority
 from icalib.labelling.importing import check_answers, find_targets
@@ -74,6 +74,13 @@ class Judgements:
             raise SettingError(
                 f"{judged} is about {split} pools of {data}, from which the run has learned. Judge some of its test "
                 "pools, or pools of other dialogues (--data)."
+            )
+        if models := {one.annotation.annotator for one in answers if one.annotation and by_model(one.annotation)}:
+            raise DataError(
+                f"has answers of a language model ({min(models)})",
+                "People's labels are expected here; a model's answers are scores of a judge (`icalib label ask "
+                "--scores`, then --judge).",
+                path=judged,
             )
         by_pool = annotations_by_pool([*latest([one.annotation for one in answers if one.annotation])])
         verdicts = {name: majority(by_pool[name], len(found[split][name].candidates)) for name in by_pool}

@@ -16,10 +16,11 @@ from icalib.core.version import __version__
 from icalib.data.logs import LOGS_FILE
 from icalib.data.pool_folder import SplitWriter, described
 from icalib.data.pools import iter_pools, prepared_inputs, read_column
-from icalib.data.schema import NONE_RIGHT, POOLS_FILE, SPLITS, UNKNOWN_LABEL, PoolSet, Split
+from icalib.data.schema import NONE_RIGHT, POOLS_FILE, SPLITS, UNKNOWN_LABEL, PoolSet, Split, right_indices
 from icalib.labelling.annotations import ANNOTATIONS_FILE, Annotation, write_annotations
 from icalib.labelling.choose import labelled_rows
 from icalib.labelling.consensus import Right
+from icalib.labelling.soft_labels import SoftLabels
 
 
 class Labels:
@@ -42,6 +43,15 @@ class Labels:
         self._labels[row] = {"label": right[0] if right else NONE_RIGHT, "also_right": list(right[1:])}
         self._intents[row] = intents
         self._labelled.setdefault(row)
+
+    def right(self, data: Path) -> dict[str, Right]:
+        """Return the right candidates of the labelled pools whose label is known, by the pools' ids."""
+        rows = enumerate(self.applied(data, "train"))
+        return {
+            row["pool_id"]: right_indices(row["label"], row["also_right"])
+            for number, row in rows
+            if number in self._labelled and row["label"] != UNKNOWN_LABEL
+        }
 
     def forget(self, row: int) -> None:
         """Make a pool's label unknown, which an earlier import has set."""
@@ -73,11 +83,12 @@ class Labels:
 
 
 def write_relabelled(
-    out: Path, data: Path, pool_set: PoolSet, labels: Labels, annotations: Sequence[Annotation]
+    out: Path, data: Path, pool_set: PoolSet, labels: Labels, annotations: Sequence[Annotation], soft: SoftLabels
 ) -> None:
-    """Write a pool folder with other labels and their annotations, whole or not at all."""
+    """Write a pool folder with other labels, their annotations and soft labels, whole or not at all."""
     with atomic_dir(out) as folder:
         write_annotations(folder, annotations)
+        soft.write(folder)
         answers = facts_of(folder / ANNOTATIONS_FILE)["sha256"]
         inputs = {**prepared_inputs(data), "labels": answers, "labels_of": pool_set.digest}
         splits: dict[Split, SplitWriter] = {}
@@ -90,6 +101,7 @@ def write_relabelled(
         changes = {
             "name": out.name,
             **described(splits),
+            "soft_labels": soft.sources,
             "default_labelled_fraction": len(labels.labelled) / labels.num_pools,
             "created_with": f"icalib {__version__}",
             "files": {path.name: facts_of(path) for path in sorted(folder.iterdir())},

@@ -37,6 +37,7 @@ from icalib.training.job import Training, TrainingJob
 from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
+from icalib.training.soft_labels import soft_labelled
 from icalib.training.validation import PoolResult, joined_results, pool_results, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
@@ -77,6 +78,7 @@ class _Example(NamedTuple):
     row: int
     candidates: tuple[int, ...]  # the right one, then wrong ones
     length: int
+    precision: float = 1.0
 
 
 class PoolContrast:
@@ -103,7 +105,8 @@ class PoolContrast:
         lengths = self._lengths(drawn)
 
         def example(number: int) -> _Example:
-            return _Example(self._pools[number].row, tuple(drawn.at(number).tolist()), int(lengths[number]))
+            pool, candidates = self._pools[number], tuple(drawn.at(number).tolist())
+            return _Example(pool.row, candidates, int(lengths[number]), pool.precision)
 
         return Batches(shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng), example)
 
@@ -169,7 +172,8 @@ class PoolContrast:
         """Return the summed loss of a batch from the vectors of all its texts."""
         keys_BT = np.stack([self._padded_keys(example) for example in examples])
         number_B = np.array([len(example.candidates) for example in examples])
-        losses_B = in_batch_losses(representations, keys_BT, number_B, self._settings.temperature)
+        precision_B = np.array([example.precision for example in examples])
+        losses_B = in_batch_losses(representations, keys_BT, number_B, self._settings.temperature, precision_B)
         return _TASK, losses_B.sum()
 
     def _padded_keys(self, example: _Example) -> Any:
@@ -202,7 +206,7 @@ class CosineValidation:
 
 
 class SimilarityJob(TrainingJob):
-    """Trains a bi-encoder on labelled and pseudo-labelled pools."""
+    """Trains a bi-encoder on labelled, pseudo-labelled and softly labelled pools."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 3  # folds
 
@@ -220,6 +224,8 @@ class SimilarityJob(TrainingJob):
     """Fold of the labelled pools that isn't trained on."""
     pseudo_labels: Artifact | None = None
     """Folder of pseudo-label shards, used in addition to the labelled pools."""
+    soft_labels: Artifact | None = None
+    """File of soft labels, used in addition to those."""
     seed: int
 
     @property
@@ -237,7 +243,7 @@ class SimilarityJob(TrainingJob):
         return Training(encoder, self.curriculum(encoder.layout), validation, start_ranks=True)
 
     def curriculum(self, layout: Layout) -> PoolContrast:
-        """Return the labelled and pseudo-labelled pools, as they are trained on."""
+        """Return the labelled, pseudo-labelled and softly labelled pools, as they are trained on."""
         store = TokenStore(self.train_tokens.path)
         rows = training_rows(store, self.selection)
         if self.left_out is not None:
@@ -245,6 +251,8 @@ class SimilarityJob(TrainingJob):
         pools = gold_labels(store, rows, with_intents=False)
         if self.pseudo_labels is not None:
             pools += pseudo_labelled(self.pseudo_labels.path, store)
+        if self.soft_labels is not None:
+            pools += soft_labelled(self.soft_labels.path, store, self.selection, {pool.row for pool in pools})
         return PoolContrast(pools, store, layout, self.settings, self.seed)
 
 

@@ -143,6 +143,10 @@ def _train_and_predict(
     method = config.settings
     regime: AbstractRegime = method.regime.build()
     stages = stages_of(config, pool_set, context, cache)
+    learns = method.regime.trains and method.similarity is not None
+    for source in pool_set.soft_labels:
+        use = "are trained on by the similarity part" if learns else "are not used: this method has no similarity part"
+        context.emit(Message(f"{source}; its soft labels of {source.num_pools} unlabelled pools {use}"))
     trained = regime.run(stages)
     models = [member.model for member in trained.members]
     epochs = [best_epoch(stage.path) for model in models for stage in model.trainings]
@@ -250,6 +254,7 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext,
             "packages": {name: version(name) for name in PACKAGES},
             "command": context.command,
             "data_digest": pool_set.digest,
+            "soft_labels": [source.model_dump() for source in pool_set.soft_labels],
             "context_turns": pool_set.context_turns,
             "started": started,
             "finished": None,

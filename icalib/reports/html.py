@@ -160,6 +160,10 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
         machine = ", ".join(f"{name} {value}" for name, value in provenance["machine"].items())
         generated = f" Generated texts: {provenance['generated']['generator']}." if "generated" in provenance else ""
         digest = provenance["data_digest"][:16]
+        soft = [
+            f" Soft labels of {one['num_pools']} pools: {one['annotator']}."
+            for one in provenance.get("soft_labels", ())
+        ]
         return {
             "name": run.name,
             "seed": config["seed"],
@@ -168,7 +172,7 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
             "duration": format_seconds(run.result["seconds"]["total"]),
             "command": provenance["command"],
             "started": provenance["started"][:16].replace("T", " "),
-            "environment": f"With {with_versions}; machine: {machine}; data digest {digest}.{generated}",
+            "environment": f"With {with_versions}; machine: {machine}; data digest {digest}.{generated}{''.join(soft)}",
             "stages": run.stages,
             "summaries": tuple(run.round_summaries()),
         }

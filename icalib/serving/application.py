@@ -20,12 +20,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icalib.core.errors import DataError, SettingError
+from icalib.core.hosts import is_loopback
 from icalib.core.text import describe
 from icalib.core.version import __version__
 from icalib.data.schema import Pool
 from icalib.pipeline.finished import unlabelled_scores
 from icalib.serving.json_body import JsonRoute
-from icalib.serving.limits import Limits, is_loopback
+from icalib.serving.limits import Limits
 from icalib.serving.protocols import AbstractRequest, DocumentsRequest, PredictRequest, Scored, TextsRequest, error_body
 from icalib.serving.served_run import ServedRun
 

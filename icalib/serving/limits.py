@@ -5,7 +5,6 @@ The command line shows these defaults in its help, so this module imports nothin
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import stat
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from icalib.core.errors import SettingError
+from icalib.core.hosts import is_loopback
 
 DRAIN_S = 30  # maximum time in which requests that have begun are answered when a server stops
 
@@ -42,14 +42,6 @@ DEFAULT_LIMITS = Limits()
 
 _TOKEN = re.compile(r"[!-~]{16,}")
 _MAKE_ONE = '(umask 077; python -c "import secrets; print(secrets.token_hex(32))" > token)'
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def read_token(path: Path | None, host: str, note: Callable[[str], None]) -> str | None:

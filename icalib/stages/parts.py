@@ -206,6 +206,7 @@ class PartTraining:
             validation_tokens=stages.tokens("validation"),
             start=start,
             pseudo_labels=self._pseudo_labels,
+            soft_labels=stages.soft_labels,
             seed=self._seed,
         )
         suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"

@@ -34,6 +34,7 @@ from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining import Pretraining
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.word_vectors import WordVectorJob
+from icalib.training.soft_labels import SOFT_LABELS_FILE
 from icalib.uncertainty.estimator import AbstractEstimator
 
 _MIN_EXAMPLES = 8  # of a worker per update; with fewer, a GPU spends most of its time on exchanging gradients
@@ -64,6 +65,14 @@ class Stages:
     def data(self) -> Artifact:
         """The pool folder."""
         return Artifact(path=self.folder, digest=self.pool_set.digest)
+
+    @property
+    def soft_labels(self) -> Artifact | None:
+        """The pool folder's soft labels, if it has any; the similarity part learns from them."""
+        if not self.pool_set.soft_labels:
+            return None
+        digest = self.pool_set.files[SOFT_LABELS_FILE]["sha256"]
+        return Artifact(path=self.folder / SOFT_LABELS_FILE, digest=digest)
 
     @property
     def encoder(self) -> AbstractEncoder.Config:

@@ -30,6 +30,7 @@ class PairLabels:
     intent_view: npt.NDArray[np.bool_]
     intents: Intents = ()
     learn_intents: bool = False
+    precision: float = 1.0  # probability that the labels are right
 
     def at(self, positions: Positions) -> PairLabels:
         """Return the labels of the candidates at some positions, in their order."""

@@ -107,7 +107,13 @@ class Contrastive(AbstractPostTraining):
         return framed, len(framed)
 
 
-def in_batch_losses(vectors_BTD: Tensor, keys_BT: Keys, number_B: npt.NDArray[np.int64], temperature: float) -> Tensor:
+def in_batch_losses(
+    vectors_BTD: Tensor,
+    keys_BT: Keys,
+    number_B: npt.NDArray[np.int64],
+    temperature: float,
+    precision_B: npt.NDArray[np.float64] | None = None,
+) -> Tensor:
     """Compare each context with the texts of all contexts of the batch that differ from its own target (Henderson et
     al. 2017).
 
@@ -115,9 +121,11 @@ def in_batch_losses(vectors_BTD: Tensor, keys_BT: Keys, number_B: npt.NDArray[np
         vectors_BTD: of length 1: the context, its target, and T − 2 further texts of each example.
         keys_BT: the texts' keys, those of the targets first; [B, T − 1]. Equal texts have equal keys.
         number_B: how many of an example's T − 1 texts count, the first ones; the others only fill it up.
+        precision_B: probability that the target is the right one; otherwise each of its example's further texts is
+            equally probable. None: 1.
 
     Returns:
-        Negative log-likelihood of each target in a softmax over the texts, [B].
+        Cross-entropy of a softmax over the texts with those probabilities, [B]; of the target alone where its is 1.
     """
     contexts_BD, texts_ND = vectors_BTD[:, 0], vectors_BTD[:, 1:].flatten(0, 1)
     logits_BN = contexts_BD @ texts_ND.T / temperature
@@ -128,4 +136,13 @@ def in_batch_losses(vectors_BTD: Tensor, keys_BT: Keys, number_B: npt.NDArray[np
     is_rival_BN[np.arange(len(keys_BT)), target_B] = True
     logits_BN = logits_BN.masked_fill(to_device(torch.from_numpy(~is_rival_BN), logits_BN.device), -torch.inf)
     targets_B = to_device(torch.from_numpy(target_B), logits_BN.device)
-    return nn.functional.cross_entropy(logits_BN, targets_B, reduction="none")
+    losses_B = nn.functional.cross_entropy(logits_BN, targets_B, reduction="none")
+    if precision_B is None or (precision_B == 1).all():
+        return losses_B
+    is_other_BN = is_rival_BN & (np.arange(is_rival_BN.shape[1]) // num_texts == np.arange(len(keys_BT))[:, None])
+    is_other_BN[np.arange(len(keys_BT)), target_B] = False
+    others_BN = is_other_BN / np.maximum(is_other_BN.sum(1, keepdims=True), 1)
+    is_other_BN, others_BN = (to_device(torch.from_numpy(one), logits_BN.device) for one in (is_other_BN, others_BN))
+    log_prob_BN = torch.where(is_other_BN, nn.functional.log_softmax(logits_BN, 1), 0.0)  # 0 · −∞ would be NaN
+    precision = to_device(torch.from_numpy(precision_B).to(logits_BN.dtype), logits_BN.device)
+    return precision * losses_B - (1 - precision) * (others_BN.to(logits_BN.dtype) * log_prob_BN).sum(1)

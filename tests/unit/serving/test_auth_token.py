@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from icalib.core.errors import SettingError
-from icalib.serving.limits import is_loopback, read_token
+from icalib.core.hosts import is_loopback
+from icalib.serving.limits import read_token
 
 TOKEN = "0123456789abcdef"
 
