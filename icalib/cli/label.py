@@ -153,9 +153,9 @@ def label_ask(
         cost = f"; at most {tokens * price_per_million_tokens / 1e6:.2f} in all" if price_per_million_tokens else ""
         say(f"The model is asked: {PROMPT}")
         say(
-            f"{plan.num_pools} pools, {plan.num_checked} of them labelled; {plan.num_requests} requests, as the others "
-            f"are answered. The texts of these dialogues go to {url} ({model}): about {plan.prompt_tokens} tokens (a "
-            f"quarter of the bytes), with replies of at most {plan.reply_tokens}{cost}."
+            f"{plan.num_pools} pools, {plan.num_checked} of them labelled; {plan.num_requests} aren't answered yet. "
+            f"Their texts go to {url} ({model}), a request each: about {plan.prompt_tokens} tokens (a quarter of the "
+            f"bytes) and at most {plan.reply_tokens} of replies{cost}."
         )
         if not (yes or sys.stdin.isatty()):
             raise SettingError("nothing was sent, as no terminal can confirm it. Add --yes.")

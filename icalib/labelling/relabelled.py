@@ -20,7 +20,7 @@ from icalib.data.schema import NONE_RIGHT, POOLS_FILE, SPLITS, UNKNOWN_LABEL, Po
 from icalib.labelling.annotations import ANNOTATIONS_FILE, Annotation, write_annotations
 from icalib.labelling.choose import labelled_rows
 from icalib.labelling.consensus import Right
-from icalib.labelling.soft_labels import SoftLabels
+from icalib.labelling.soft_labels import NO_SOFT_LABELS, SoftLabels
 
 
 class Labels:
@@ -83,7 +83,12 @@ class Labels:
 
 
 def write_relabelled(
-    out: Path, data: Path, pool_set: PoolSet, labels: Labels, annotations: Sequence[Annotation], soft: SoftLabels
+    out: Path,
+    data: Path,
+    pool_set: PoolSet,
+    labels: Labels,
+    annotations: Sequence[Annotation],
+    soft: SoftLabels = NO_SOFT_LABELS,
 ) -> None:
     """Write a pool folder with other labels, their annotations and soft labels, whole or not at all."""
     with atomic_dir(out) as folder:

@@ -51,8 +51,8 @@ def described(source: SoftLabelSource) -> str:
 class SoftLabels:
     """Soft labels, one a pool, and who gave them."""
 
-    rows: tuple[dict[str, Any], ...]
-    sources: tuple[SoftLabelSource, ...]
+    rows: tuple[dict[str, Any], ...] = ()
+    sources: tuple[SoftLabelSource, ...] = ()
 
     @classmethod
     def of(
@@ -87,6 +87,9 @@ class SoftLabels:
         if self.sources:
             table = pa.Table.from_pylist([*self.rows], schema=SOFT_LABEL_SCHEMA)
             pq.write_table(table, folder / SOFT_LABELS_FILE)
+
+
+NO_SOFT_LABELS = SoftLabels()
 
 
 def _problem(source: SoftLabelSource, chance: float) -> DataError | None:

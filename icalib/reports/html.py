@@ -160,10 +160,8 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
         machine = ", ".join(f"{name} {value}" for name, value in provenance["machine"].items())
         generated = f" Generated texts: {provenance['generated']['generator']}." if "generated" in provenance else ""
         digest = provenance["data_digest"][:16]
-        soft = [
-            f" Soft labels of {one['num_pools']} pools: {one['annotator']}."
-            for one in provenance.get("soft_labels", ())
-        ]
+        sources = provenance.get("soft_labels", ())
+        soft = [f" Soft labels of {source['num_pools']} pools: {source['annotator']}." for source in sources]
         return {
             "name": run.name,
             "seed": config["seed"],

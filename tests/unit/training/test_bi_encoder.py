@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers.gathering import sent
@@ -14,12 +16,15 @@ from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
 
 from icalib.data.encoding import TokenStore
+from icalib.data.selection import Selection
 from icalib.models.bi_encoder import BiEncoder, crossed_cosines, pool_cosines, text_vectors
 from icalib.parts.similarity import CosineValidation, PoolContrast, Similarity
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
+from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.settings import TrainingSettings
+from icalib.training.soft_labels import SOFT_LABEL_SCHEMA, soft_labelled
 
 CPU = torch.device("cpu")
 
@@ -122,3 +127,30 @@ def test_passes_of_contexts_meet_those_of_candidates(
         cosines = np.stack([passes[other][1:] @ passes[own][0] for other in others])
         assert mean_TN[own] == pytest.approx(cosines.mean(0), abs=1e-6)
         assert var_TN[own] == pytest.approx(cosines.var(0, ddof=1) if len(others) > 1 else 0.0, abs=1e-6)
+
+
+def test_a_soft_label_leaves_the_other_candidates_of_its_pool_their_part() -> None:
+    vectors_BTD = torch.nn.functional.normalize(
+        torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(1)), dim=-1
+    )
+    keys_BT = np.array([[1, 2, 3, 1], [4, 5, 4, 4]])  # the target again, and texts that only fill up
+    found = in_batch_losses(vectors_BTD, keys_BT, np.array([4, 2]), 0.5, np.array([0.7, 1.0]))
+    hard = in_batch_losses(vectors_BTD, keys_BT, np.array([4, 2]), 0.5)
+    texts = vectors_BTD[:, 1:].flatten(0, 1)[[0, 1, 2, 4, 5]]
+    log_prob = torch.log_softmax(vectors_BTD[0, 0] @ texts.T / 0.5, 0)
+    assert hard[0].item() == pytest.approx(-log_prob[0].item())
+    assert found[0].item() == pytest.approx(-(0.7 * log_prob[0] + 0.15 * log_prob[1] + 0.15 * log_prob[2]).item())
+    assert found[1] == hard[1]
+
+
+def test_soft_labels_are_of_unlabelled_pools_that_nothing_else_labels(store: TokenStore, tmp_path: Path) -> None:
+    selection, order = Selection(labelled_fraction=0.5), store.column("label_order")
+    rows, labelled = selection.rows("train", "unlabelled", order), selection.rows("train", "labelled", order)
+    ids = store.column("pool_id")[[*rows[:3], labelled[0]]].tolist()
+    table = {"pool_id": ids, "annotator": ["llm:m"] * 4, "candidate": [1, 2, 3, 0], "precision": [0.8] * 4}
+    pq.write_table(pa.table(table, schema=SOFT_LABEL_SCHEMA), tmp_path / "soft.parquet")
+    found = soft_labelled(tmp_path / "soft.parquet", store, selection, {int(rows[0])})
+    assert [(pool.row, pool.labels.tolist(), pool.precision) for pool in found] == [
+        (rows[1], [0, 0, 1, 0], 0.8),
+        (rows[2], [0, 0, 0, 1], 0.8),
+    ]
