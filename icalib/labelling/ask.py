@@ -75,14 +75,14 @@ class Asked:
 def chosen_pools(data: Path, split: Split, number: int | None, right: Mapping[str, Right]) -> list[Pool]:
     """Return random pools that a model is asked about, more of which contain fewer; a SettingError if there are none.
 
-    Of the training split they are at most 100 of the labelled pools, which `right` has, and 300 or `number` others; of
-    another split all, or `number`.
+    Of the training split they are 300 or `number` unlabelled pools, and at most 100, or `number`, of the labelled ones,
+    which `right` has; of another split all, or `number`.
     """
     ids = [name for batch in iter_pools(data, split, ["pool_id"]) for name in batch["pool_id"].to_pylist()]
     order = sorted(range(len(ids)), key=lambda row: child_seed(0, "ask", ids[row]))
     if split == "train":
         others = [row for row in order if ids[row] not in right][: number or 300]
-        order = [*[row for row in order if ids[row] in right][:MAX_CHECKED], *others]
+        order = [*[row for row in order if ids[row] in right][: max(MAX_CHECKED, number or 0)], *others]
     if not order:
         raise SettingError(f"{data} has no {split} pools to ask about. Prepare more dialogues.")
     return list(as_pools(read_rows(data, split, order if split == "train" else order[:number])))
@@ -113,7 +113,8 @@ def ask(
 
     `before` is called before the first request, and ends the call by what it raises. `write_scores` writes `scores`.
     """
-    right = Labels(data, read_pool_set(data)).right(data) if split == "train" else {}
+    pool_set = read_pool_set(data)
+    right = Labels(data, pool_set).right(data) if split == "train" else {}
     pools = chosen_pools(data, split, number, right)
     requests = {
         content_digest(body): (pool, body) for pool in pools for body in [request_body(pool, model, max_tokens)]

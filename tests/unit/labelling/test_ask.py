@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from helpers.annotators import filled_table
@@ -21,7 +21,9 @@ from icalib.data.schema import Pool
 from icalib.labelling import chat
 from icalib.labelling.annotations import by_model, read_annotations
 from icalib.labelling.choose import labelled_rows
+from icalib.labelling.judged import Judgements
 from icalib.labelling.model_answers import parsed_answer
+from icalib.score_files.scores import Columns
 from icalib.training.soft_labels import SOFT_LABELS_FILE
 
 Command = Callable[..., tuple[int, str, str]]
@@ -244,5 +246,7 @@ def test_answers_about_test_pools_are_a_judges_scores_only(labelled: Path, tmp_p
         )  # fmt: skip
     best = {(row["query"], row["candidate"]) for row in lines(tmp_path / "s.jsonl") if row["score"]}
     assert best == {(pool.pool_id, pool.label) for pool in pools}
+    with pytest.raises(DataError, match=r"answers of a language model \(llm:m\)"):
+        Judgements.read(cast("Any", None), labelled, tmp_path / "a.jsonl", tmp_path / "s.jsonl", Columns())
     with pytest.raises(DataError, match="no training pool"):
         label_import(tmp_path / "a.jsonl", labelled, tmp_path / "new")
