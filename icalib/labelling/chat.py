@@ -8,8 +8,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from itertools import count
 from threading import Event, Lock
 from typing import Any
@@ -47,11 +45,9 @@ class Chat:
     def __init__(
         self, url: str, key_variable: str, requests_per_minute: float, allow_http: bool, note: Callable[[str], None]
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in parts.netloc:
-            raise SettingError("--url is not valid: expected e.g. https://host/v1, without a key or password in it.")
-        is_local = is_loopback(parts.hostname)
-        if parts.scheme == "http" and not is_local and not allow_http:
+        scheme, host = _scheme_and_host(url)
+        is_local = is_loopback(host)
+        if scheme == "http" and not is_local and not allow_http:
             raise SettingError(
                 f"--url {url} would send dialogues and the key unencrypted. Use https, or --allow-http in a network "
                 "that you trust."
@@ -102,13 +98,12 @@ class Chat:
             with self._opener.open(Request(self._url, body, headers), timeout=_TIMEOUT_S) as response:
                 content = response.read(_MAX_BYTES + 1)
         except HTTPError as error:
-            with error:
-                said = self._cleaned(error.read(2000)) or error.reason
+            said = self._cleaned(_beginning(error)) or error.reason
             if error.code in _BUSY:
-                raise _BusyError(f"answers {error.code} ({said})", error.headers.get("Retry-After")) from None
+                raise _BusyError(f"answers {error.code} ({said})", error.headers.get("Retry-After", "")) from None
             raise self._error(f"answers {error.code} ({said})", "Check --url, --model and --key-variable") from None
         except (OSError, http.client.HTTPException) as error:
-            raise _BusyError(f"can't be reached ({shortened(str(error) or type(error).__name__)})", None) from None
+            raise _BusyError(f"can't be reached ({shortened(str(error) or type(error).__name__)})") from None
         if len(content) > _MAX_BYTES:
             raise self._error(f"answers with more than {_MAX_BYTES} bytes", "Check --url")
         return content
@@ -131,19 +126,31 @@ class Chat:
         )
 
 
-class _BusyError(Exception):
-    """What a busy endpoint says, and the seconds of its Retry-After: a number or a date; None without a valid one."""
+def _scheme_and_host(url: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and not parts.query and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        parts, is_valid = urlsplit(""), False
+    if not (is_valid and parts.hostname and re.fullmatch("[!-~]+", url)):
+        raise SettingError("--url is not valid: expected e.g. https://host/v1, without a key or password in it.")
+    return parts.scheme, parts.hostname
 
-    def __init__(self, found: str, retry_after: str | None) -> None:
+
+def _beginning(error: HTTPError) -> bytes:
+    try:
+        with error:
+            return error.read(2000)
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+class _BusyError(Exception):
+    """What a busy endpoint says, and the seconds of its Retry-After; None without, or where it is a date."""
+
+    def __init__(self, found: str, retry_after: str = "") -> None:
         super().__init__(found)
-        self.seconds: float | None = None
-        if retry_after is not None and retry_after.strip().isdecimal():
-            self.seconds = float(retry_after)
-        elif retry_after is not None:
-            try:
-                self.seconds = max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
-            except (ValueError, TypeError):  # not a date, or one without a time zone
-                self.seconds = None
+        self.seconds = float(retry_after) if re.fullmatch(r"\d{1,9}", retry_after.strip()) else None
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -158,6 +158,8 @@ def test_what_was_answered_before_a_failure_or_a_crash_isnt_asked_again(labelled
         ({"url": "http://example.org/v1"}, "unencrypted"),
         ({"url": "https://user:secret@example.org/v1"}, "not valid"),
         ({"url": "example.org"}, "not valid"),
+        ({"url": "http://[::1/v1"}, "not valid"),
+        ({"url": "http://127.0.0.1:port/v1"}, "not valid"),
         ({"requests_per_minute": 0}, "above 0"),
         ({"number": 0}, "above 0"),
         ({"out": "answers.csv"}, "jsonl"),
