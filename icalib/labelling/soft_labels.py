@@ -64,7 +64,7 @@ class SoftLabels:
         or that one of the `new` models may be no better than chance; earlier ones that are not any more are left out.
         """
         models = {one.annotator for one in annotations if by_model(one)}
-        found = sorted((checked(annotations, right, one) for one in models), key=lambda one: -one.precision)
+        found = sorted((checked(annotations, right, one) for one in sorted(models)), key=lambda one: -one.precision)
         rows: dict[str, dict[str, Any]] = {}
         sources: list[SoftLabelSource] = []
         for source in found:
