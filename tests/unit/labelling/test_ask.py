@@ -23,7 +23,7 @@ from icalib.labelling.annotations import by_model, read_annotations
 from icalib.labelling.choose import labelled_rows
 from icalib.labelling.judged import Judgements
 from icalib.labelling.model_answers import parsed_answer
-from icalib.score_files.scores import Columns
+from icalib.score_files.scores import Columns, read_scores
 from icalib.training.soft_labels import SOFT_LABELS_FILE
 
 Command = Callable[..., tuple[int, str, str]]
@@ -246,8 +246,11 @@ def test_answers_about_test_pools_are_a_judges_scores_only(labelled: Path, tmp_p
             labelled, tmp_path / "a.jsonl", url=at.url, model="m", split="test", scores=tmp_path / "s.jsonl",
             requests_per_minute=FAST,
         )  # fmt: skip
-    best = {(row["query"], row["candidate"]) for row in lines(tmp_path / "s.jsonl") if row["score"]}
-    assert best == {(pool.pool_id, pool.label) for pool in pools}
+    scores = read_scores(tmp_path / "s.jsonl", Columns())
+    assert scores == {
+        pool.pool_id: {str(index): float(index == pool.label) for index in range(len(pool.candidates))}
+        for pool in pools
+    }
     with pytest.raises(DataError, match=r"answers of a language model \(llm:m\)"):
         Judgements.read(cast("Any", None), labelled, tmp_path / "a.jsonl", tmp_path / "s.jsonl", Columns())
     with pytest.raises(DataError, match="no training pool"):
