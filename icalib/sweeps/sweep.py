@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
-import statistics
 import threading
 import time
 from collections import Counter
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from icalib.core.component import Settings, Stored, with_settings
 from icalib.core.errors import Abandoned, IcalibError, SettingError
@@ -352,6 +353,9 @@ class EpochReports:
 
 
 def mean_of(runs: Sequence[RunFolder], split: str, metric: str) -> tuple[float, float]:
-    """Return mean and standard deviation (0 for one seed) of a metric over the seeds of a trial."""
-    values = [float(folder.result[split][metric]) for folder in runs]
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+    """Return mean and standard deviation (0 for one seed) of a metric over the seeds of a trial.
+
+    Both are NaN where a seed's metric is, e.g. the AUROC of answers that are all wrong.
+    """
+    values = np.array([folder.result[split][metric] for folder in runs], np.float64)
+    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
