@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from helpers.pages import FENCED, INDENTED, INLINE, shell_lines, text_of, words_of
 
 from icalib.cli.app import app
 from icalib.data.prepare import prepare
@@ -24,23 +24,11 @@ DEVELOPERS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 UsageError: Any = typer.BadParameter.__base__
 
-FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
-INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
-INLINE = re.compile(r"`([^`]+)`", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-PROGRAM = re.compile(r" *(?:\w+=\S+ )*(?:(?:\S*/)?icalib|\S*python -m icalib|sbatch (?:-\S+ )*\S+\.sbatch) +")
 
 
 def ids(values: list[Path]) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in values]
-
-
-def text_of(page: Path) -> str:
-    """A page's text; of a notebook, that around its code."""
-    if page.suffix != ".ipynb":
-        return page.read_text()
-    cells = json.loads(page.read_text())["cells"]
-    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown") + "\n"
 
 
 def without_code(text: str) -> str:
@@ -91,21 +79,6 @@ def test_python_code_compiles(page: Path) -> None:
     for _, language, code in FENCED.findall(text_of(page)):
         if language == "python":
             compile(code, str(page), "exec")
-
-
-def shell_lines(text: str) -> Iterator[str]:
-    """The commands in a page's blocks, with continued lines joined."""
-    blocks = [code for _, language, code in FENCED.findall(text) if language in ("", "bash", "sh")]
-    for block in [*blocks, *INDENTED.findall(FENCED.sub("", text))]:
-        yield from re.sub(r"\\\n", " ", block).splitlines()
-
-
-def words_of(line: str) -> Iterator[list[str]]:
-    """The words after `icalib` of each command in a line of a shell."""
-    line = re.sub(r"\$\([^)]*\)|(?<= )\$[A-Z]+(?= |$)", "", line)  # what a shell expands
-    for command in re.split(r"; |&&", re.sub(r"\s#.*", "", line)):
-        if found := PROGRAM.match(command):
-            yield shlex.split(command[found.end() :])
 
 
 def inline_words(text: str) -> Iterator[list[str]]:
