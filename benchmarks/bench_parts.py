@@ -16,7 +16,7 @@ NUM_POOLS = 60
 NUM_PASSES = 5
 ROUNDS = 3
 TRIALS = 40
-BRIEFLY = {"similarity.training.epochs": 1, "post_training": None}
+BRIEFLY = {"similarity.training.epochs": 1, "domain_pretraining": None}
 ONE_ROUND = {"regime.num_rounds": 1, "regime.pools_per_round": 60}
 LIMIT = {"train": 400, "validation": 40, "test": 40}
 

@@ -20,7 +20,7 @@ ROUNDS = 5
 NUM_CANDIDATES = 10
 ICALIB = [sys.executable, "-m", "icalib"]
 SMALL = ["--limit", "train=10,validation=4,test=4", "--labelled", "0.5", "--set", "regime.training.epochs=1"]
-NO_POST_TRAINING = ["--set", "post_training=null"]
+NO_DOMAIN_PRETRAINING = ["--set", "domain_pretraining=null"]
 QUESTION = {
     "context": [
         {"speaker": "user", "text": "My printer hums and its light is red."},
@@ -60,7 +60,7 @@ def main() -> None:
 def _finished_run(pools: Path) -> Path:
     runs = WORK / "start"
     command = [*ICALIB, "run", "bert", "--data", str(pools), "--runs", str(runs), "--executor", "local"]
-    subprocess.run([*command, *SMALL, *NO_POST_TRAINING], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([*command, *SMALL, *NO_DOMAIN_PRETRAINING], check=True, stderr=subprocess.DEVNULL)
     return next((runs / "default").glob("bert-*"))
 
 
@@ -79,7 +79,7 @@ def _first_update(pools: Path) -> float:
     """Seconds until the first training of a run has reported an update: imports, Ray's start, tokens."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        command = [*ICALIB, "run", "bert", "--data", str(pools), "--runs", folder, *SMALL, *NO_POST_TRAINING]
+        command = [*ICALIB, "run", "bert", "--data", str(pools), "--runs", folder, *SMALL, *NO_DOMAIN_PRETRAINING]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
             while not any(Path(folder).glob(".cache/*/progress.json")):
                 if process.poll() is not None:

@@ -3,8 +3,8 @@
     python benchmarks/label_suspects.py                                     # the simulated support desk
     python benchmarks/label_suspects.py sgd.jsonl.gz --negatives random     # a corpus
 
-The method is `bert` with the similarity part alone, without post-training. With k the number of planted errors, it
-prints the precision at k, the recall at k and 2k, and how many labels look wrong and how many of those are planted.
+The method is `bert` with the similarity part alone, without domain pre-training. With k the number of planted errors,
+it prints the precision at k, the recall at k and 2k, and how many labels look wrong and how many of those are planted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from icalib.stages.executor import LocalExecutor
 
 FRACTION = 0.05
 POOLS = {"num_candidates": 5, "context_turns": 3, "labelled": 1.0, "limit": 2000, "executor": "local"}
-SETTINGS = {"cross": False, "post_training": None, "similarity.training.train_negatives": 1}
+SETTINGS = {"cross": False, "domain_pretraining": None, "similarity.training.train_negatives": 1}
 
 
 def main() -> None:

@@ -74,7 +74,7 @@ def _tiny_run(folder: Path) -> Path:
     settings = {
         "encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 20},
         "regime.training.epochs": 1,
-        "post_training": None,
+        "domain_pretraining": None,
         "similarity": None,
     }
     return run("bert", pools, backbone=str(backbone), settings=settings, executor="local", runs=folder / "runs").path

@@ -35,7 +35,7 @@ _PARTS = {
     # A cross-encoder would read every pair in both views and five passes, which takes minutes.
     "cross": False,
     # The desk's replies are few and canned, so that the next utterances of unlabelled dialogues would give them away.
-    "post_training": None,
+    "domain_pretraining": None,
     # Wrong candidates are random here, so those of the other pools of a batch do as well.
     "similarity.training.train_negatives": 2,
 }

@@ -39,7 +39,7 @@ TRAINING = {
 SETTINGS: dict[str, Any] = {
     "encoder.budget.max_context_tokens": 60,
     "encoder.budget.max_candidate_tokens": 20,
-    "post_training.max_windows": 60,
+    "domain_pretraining.max_windows": 60,
     "regime.training": TRAINING,
     "regime.teacher": TRAINING,
     "regime.student": {**TRAINING, "epochs": 1},
@@ -153,7 +153,7 @@ def compute() -> None:
         *(f"--set=regime.{name}" for name in rounds),
         "--set=head.support",
         "--set=head.num_chains",
-        "--set=post_training",  # which the table's preset leaves out
+        "--set=domain_pretraining",  # which the table's preset leaves out
     )
     supervised = [s for s in settings if not s.startswith(others)]
     icalib("reproduce", "gpf-table2", *COMMON, "--rows", "bert,gpf-bert", "--seeds", "1", *supervised)

@@ -35,7 +35,7 @@ def prepare(
     Args:
         source: dialogues or ready pools: a file or folder of a format of docs/data.md, or .gz.
         out: pool folder to write: a path or e.g. s3://bucket/pools.
-        logs: dialogues outside the pools, for post-training; they may contain those of the source.
+        logs: dialogues outside the pools, for domain pre-training; they may contain those of the source.
         fresh: replace a pool folder made from other inputs.
         address, executor: as in `run`.
         settings: those of `icalib.data.settings.PrepareSettings`, which explains each.

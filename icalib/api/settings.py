@@ -167,8 +167,8 @@ def _fitting(method: Any, paths: Collection[str]) -> list[str]:
     from icalib.core.component import has_setting
 
     existing = [path for path in paths if has_setting(method, path)]
-    if not method.regime.trains and method.post_training is None:  # a baseline that shows the plain backbone
-        existing = [path for path in existing if not path.startswith("post_training")]
+    if not method.regime.trains and method.domain_pretraining is None:  # a baseline that shows the plain backbone
+        existing = [path for path in existing if not path.startswith("domain_pretraining")]
     return [path for path in paths if path in existing or any(path.startswith(f"{whole}.") for whole in existing)]
 
 

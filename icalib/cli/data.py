@@ -120,7 +120,7 @@ def prepare(
     options: PoolSetOptions,
     logs: Annotated[
         Path | None,
-        place_option("More dialogues, outside the pools, for post-training: any format with whole dialogues."),
+        place_option("More dialogues, outside the pools, for domain pre-training: any format with whole dialogues."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace a pool folder made from other inputs.")] = False,
     address: Address = None,

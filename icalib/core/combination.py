@@ -22,7 +22,7 @@ Capabilities = Set[Capability]
 BACKBONE = Capability(
     "encoder",
     "a pre-trained backbone",
-    "Use another encoder, or set `post_training`, `similarity` and `intent` to null, in a regime without intents",
+    "Use another encoder, or set `domain_pretraining`, `similarity` and `intent` to null, in a regime without intents",
 )
 DROPOUT = Capability("encoder", "dropout", "Use `uncertainty` deterministic, or posterior with a head that has one")
 OWN_WORD_VECTORS = Capability("encoder", "word vectors of its own", "Set `pretraining` to null, or `encoder` to iart")
@@ -48,7 +48,7 @@ UNCERTAINTY = Capability(
 )
 CROSS_ENCODER = Capability("cross", "a cross-encoder", "Set `cross` to true, or use mc-dropout")
 TRAINING = Capability(
-    "regime", "training", "Without it, a bi-encoder ranks: set `post_training` to contrastive or null"
+    "regime", "training", "Without it, a bi-encoder ranks: set `domain_pretraining` to contrastive or null"
 )
 EPOCHS = Capability(
     "regime", "1 epoch or more", "With `epochs` 0, a cross-encoder learns nothing: set `cross` to false"

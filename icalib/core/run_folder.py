@@ -44,7 +44,7 @@ from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHE
 from icalib.core.storage import location, pull
 from icalib.core.yaml_text import read_mapping
 
-RUN_VERSION = 4
+RUN_VERSION = 5
 
 _FILES = "files.json"
 _NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)

@@ -37,8 +37,8 @@ PSEUDO_LABEL_SCHEMA = pa.schema(
 )
 TRAINING_SCHEMA = pa.schema(
     [
-        ("stage", pa.string()),  # post_training, answer_generator, teacher, student …
-        ("round", pa.int32()),  # 0 for post_training and teacher
+        ("stage", pa.string()),  # domain_pretraining, answer_generator, teacher, student …
+        ("round", pa.int32()),  # 0 for domain_pretraining and teacher
         ("split", pa.string()),  # train or validation
         ("step", pa.int64()),  # counts on over the stages
         ("epoch", pa.int32()),

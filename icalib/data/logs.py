@@ -1,4 +1,4 @@
-"""Logs: whole dialogues outside the pools, without labels or split, which post-training may read.
+"""Logs: whole dialogues outside the pools, without labels or split, which domain pre-training may read.
 
 A pool folder keeps them in `logs.parquet`, one row for each dialogue.
 """

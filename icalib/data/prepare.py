@@ -49,7 +49,7 @@ def prepare(
     candidates is always shuffled by seed, so a position says nothing.
 
     Args:
-        logs: sources of whole dialogues outside the pools, for post-training; they may contain those of the source.
+        logs: sources of whole dialogues outside the pools, for domain pre-training; they may contain the source's.
         fresh: replace a pool folder of other inputs; a folder of anything else is never touched.
         parallel_map: maps `mine_block` over blocks, in order.
         progress: receives the stages `read`, `mine <split>` and `write <split>`.

@@ -103,11 +103,11 @@ class AbstractEncoder(Component, nn.Module):
 
         @property
         def has_backbone(self) -> bool:
-            """Whether it contains a pre-trained transformer, which can be post-trained and predicts intents."""
+            """Whether it contains a pre-trained transformer, which can learn from dialogues and predict intents."""
             return BACKBONE in self.provides()
 
-        def for_post_training(self) -> AbstractEncoder.Config:
-            """Return the settings of the encoder to post-train, which all methods share."""
+        def for_domain_pretraining(self) -> AbstractEncoder.Config:
+            """Return the settings of the encoder to pre-train, which all methods share."""
             return self
 
         def check_dropout(self) -> None:
@@ -124,7 +124,7 @@ class BackboneEncoder(AbstractEncoder):
     """An encoder on a pre-trained transformer, with `num_intents` tokens added for the intents.
 
     It first computes the token states of a pair. The backbone's weights have the same names in all such encoders, so
-    that they share one post-trained backbone; they are not loaded (`pretrained`) where a checkpoint's follow.
+    that they share one pre-trained backbone; they are not loaded (`pretrained`) where a checkpoint's follow.
     """
 
     class Config(AbstractEncoder.Config):
@@ -140,7 +140,7 @@ class BackboneEncoder(AbstractEncoder):
         """Bound the spectral norms of the backbone's linear layers; None for no bound."""
 
         @override
-        def for_post_training(self) -> TransformerEncoder.Config:
+        def for_domain_pretraining(self) -> TransformerEncoder.Config:
             """Return the plain cross-encoder on the same backbone, without bounds."""
             shared: dict[str, Any] = {name: getattr(self, name) for name in BackboneEncoder.Config.model_fields}
             shared["spectral_norm"] = None

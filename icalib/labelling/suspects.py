@@ -28,7 +28,7 @@ from icalib.pipeline.evaluation import prediction_table
 from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.run import CACHE, RunContext, stages_of
 from icalib.regimes.regime import AbstractRegime
-from icalib.training.post_training.contrastive import Contrastive
+from icalib.training.domain_pretraining.contrastive import Contrastive
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def out_of_fold_predictions(run: FinishedRun, pool_set: PoolSet, folds: int, con
     read from the cache, and weights, view rule and calibration are those that the run has fitted on validation.
 
     Raises:
-        SettingError: the run's method isn't trained, or was post-trained on all labels.
+        SettingError: the run's method isn't trained, or was pre-trained on all labels.
     """
     config, method = run.config, run.config.settings
     if not method.regime.trains:
@@ -159,9 +159,9 @@ def out_of_fold_predictions(run: FinishedRun, pool_set: PoolSet, folds: int, con
             f"{run.folder.path} is a run of `{config.method}`, which isn't trained on labels. Give a run of a method "
             "that is, such as bert or icast."
         )
-    if isinstance(method.post_training, Contrastive.Config) and method.post_training.targets == "replies":
+    if isinstance(method.domain_pretraining, Contrastive.Config) and method.domain_pretraining.targets == "replies":
         raise SettingError(
-            f"{run.folder.path} was post-trained on the labels of all training pools (`post_training.targets` is "
+            f"{run.folder.path} was pre-trained on the labels of all training pools (`domain_pretraining.targets` is "
             "replies), so that no fold is unseen. Give a run with another value, such as the default."
         )
     stages = stages_of(config, pool_set, context, StageCache(context.runs / CACHE, emit=context.emit))

@@ -1,28 +1,28 @@
-"""BERT_FP: BERT after fine-grained post-training on the corpus' own dialogues (Han et al. 2021)."""
+"""BERT_FP: BERT after fine-grained domain pre-training on the corpus' own dialogues (Han et al. 2021)."""
 
 from icalib.data.encoding import Budget
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.methods import papers
 from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
-from icalib.training.post_training.utterance_relevance import UtteranceRelevance
+from icalib.training.domain_pretraining.utterance_relevance import UtteranceRelevance
 from icalib.training.settings import TrainingSettings
 
 presets = {
     "paper-icast": papers.BERT_FP,
     "light": {
-        "post_training.max_windows": 8000,
-        "post_training.max_length": 128,
-        "post_training.training.epochs": 2,
-        "post_training.training.learning_rate": 5e-5,
-        "post_training.training.head_learning_rate": 1e-3,
+        "domain_pretraining.max_windows": 8000,
+        "domain_pretraining.max_length": 128,
+        "domain_pretraining.training.epochs": 2,
+        "domain_pretraining.training.learning_rate": 5e-5,
+        "domain_pretraining.training.head_learning_rate": 1e-3,
         "regime.training.head_learning_rate": 1e-3,
     },
 }
 
 
 def method() -> Method:
-    """The published settings: post-training as `UtteranceRelevance` has it, then 1:1 fine-tuning at a constant rate.
+    """The published settings: domain pre-training by `UtteranceRelevance`, then 1:1 fine-tuning at a constant rate.
 
     256 tokens are 153 of the context and 100 of the answer here; the authors cut whichever is longer. They clip
     gradients after the step, which does nothing; 5 is what they meant. Their augmentation of the training pairs (every
@@ -43,6 +43,6 @@ def method() -> Method:
         ),
         similarity=None,
         intent=None,
-        post_training=UtteranceRelevance.Config(),
+        domain_pretraining=UtteranceRelevance.Config(),
         regime=Supervised.Config(training=training),
     )

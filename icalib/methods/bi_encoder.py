@@ -6,4 +6,4 @@ from icalib.regimes.untrained import Untrained
 
 def method() -> Method:
     """Context and candidate are encoded apart."""
-    return Method(regime=Untrained.Config(scorer="bi-encoder"), post_training=None, similarity=None, intent=None)
+    return Method(regime=Untrained.Config(scorer="bi-encoder"), domain_pretraining=None, similarity=None, intent=None)

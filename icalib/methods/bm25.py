@@ -6,4 +6,4 @@ from icalib.regimes.untrained import Untrained
 
 def method() -> Method:
     """Okapi BM25 with the usual constants."""
-    return Method(regime=Untrained.Config(scorer="bm25"), post_training=None, similarity=None, intent=None)
+    return Method(regime=Untrained.Config(scorer="bm25"), domain_pretraining=None, similarity=None, intent=None)

@@ -6,4 +6,6 @@ from icalib.regimes.untrained import Untrained
 
 def method() -> Method:
     """Mean TF-IDF cosine of a candidate with the others."""
-    return Method(regime=Untrained.Config(scorer="candidates-only"), post_training=None, similarity=None, intent=None)
+    return Method(
+        regime=Untrained.Config(scorer="candidates-only"), domain_pretraining=None, similarity=None, intent=None
+    )

@@ -90,7 +90,7 @@ def _external(model: str) -> Method:
     from icalib.methods.method import Method
     from icalib.regimes.untrained import External
 
-    return Method(regime=External.Config(model=model), post_training=None, similarity=None, intent=None)
+    return Method(regime=External.Config(model=model), domain_pretraining=None, similarity=None, intent=None)
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:

@@ -5,16 +5,16 @@ from icalib.losses.listwise import PoolCrossEntropy
 from icalib.methods import papers
 from icalib.methods.method import Method
 from icalib.regimes.supervised import Supervised
-from icalib.training.post_training.utterance_order import UtteranceOrder
+from icalib.training.domain_pretraining.utterance_order import UtteranceOrder
 from icalib.training.settings import TrainingSettings
 
 presets = {
     "paper-icast": papers.GRN,
     "light": {
-        "post_training.max_windows": 3000,
-        "post_training.training.epochs": 1,
-        "post_training.training.learning_rate": 5e-5,
-        "post_training.training.head_learning_rate": 1e-3,
+        "domain_pretraining.max_windows": 3000,
+        "domain_pretraining.training.epochs": 1,
+        "domain_pretraining.training.learning_rate": 5e-5,
+        "domain_pretraining.training.head_learning_rate": 1e-3,
         "regime.training.learning_rate": 5e-5,
         "regime.training.head_learning_rate": 1e-3,
     },
@@ -29,7 +29,7 @@ def method() -> Method:
         intent=None,
         encoder=GraphEncoder.Config(),
         loss=PoolCrossEntropy.Config(),
-        post_training=UtteranceOrder.Config(),
+        domain_pretraining=UtteranceOrder.Config(),
         regime=Supervised.Config(training=training),
         decision="argmax",
     )

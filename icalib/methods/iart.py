@@ -36,6 +36,6 @@ def method() -> Method:
         similarity=None,
         intent=None,
         regime=Supervised.Config(training=training),
-        post_training=None,
+        domain_pretraining=None,
         pretraining=Pretraining(),
     )

@@ -45,7 +45,7 @@ class Method(Composition):
         parts = {"similarity": self.similarity, "intent": self.intent, "cross": cross}
         return {
             "pretraining": self.pretraining,
-            "post_training": self.post_training,
+            "domain_pretraining": self.domain_pretraining,
             **(parts if self.regime.trains else {}),
             "encoder": self.encoder,
             "head": self.head,

@@ -74,7 +74,7 @@ def counts(preset: Preset) -> dict[Kind, int]:
 
 
 def _cross_encoder_alone(source: str) -> dict[str, Sourced]:
-    return dict.fromkeys(("similarity", "intent", "post_training", "calibration"), Sourced(None, source))
+    return dict.fromkeys(("similarity", "intent", "domain_pretraining", "calibration"), Sourced(None, source))
 
 
 # ICAST (Deng et al. 2023)
@@ -270,10 +270,12 @@ BERT_FP = {
     "encoder.backbone": code("bert-base-uncased"),
     "encoder.turn_separators": code(True, "a new token; here [SEP]"),
     **same("encoder.budget", "ours", _WHOLE, max_context_tokens=153, max_candidate_tokens=100),
-    **same("post_training", CODE, max_length=240, context_utterances=3, masked_word_weight=1.0),
-    "post_training.training.epochs": code(34, "25 for Ubuntu, up to 34 for the other corpora"),
-    "post_training.training.learning_rate": code(3e-5, "1.5e-5 for Ubuntu"),
-    **same("post_training.training", CODE, batch_size=50, weight_decay=0.01, warmup_fraction=0.01, schedule="plateau"),
+    **same("domain_pretraining", CODE, max_length=240, context_utterances=3, masked_word_weight=1.0),
+    "domain_pretraining.training.epochs": code(34, "25 for Ubuntu, up to 34 for the other corpora"),
+    "domain_pretraining.training.learning_rate": code(3e-5, "1.5e-5 for Ubuntu"),
+    **same(
+        "domain_pretraining.training", CODE, batch_size=50, weight_decay=0.01, warmup_fraction=0.01, schedule="plateau"
+    ),
     **same("regime.training", CODE, epochs=2, patience=2, learning_rate=1e-5, head_learning_rate=None),
     **same("regime.training", CODE, batch_size=32, train_negatives=1, schedule="constant", warmup_fraction=0.0),
     "regime.training.max_grad_norm": code(5.0, "clips after the step, which does nothing"),
@@ -310,7 +312,7 @@ GRN = {
     **_OF_POOLS,
 }
 """GRN (Liu Y. et al. 2021), as ICAST's authors implemented it."""
-del GRN["post_training"]  # NUP and UOP are its own
+del GRN["domain_pretraining"]  # NUP and UOP are its own
 
 
 def _generated_contrast(task: str) -> dict[str, Sourced]:

@@ -1,4 +1,4 @@
-"""The bi-encoder: the model of the similarity part, and what contrastive post-training trains."""
+"""The bi-encoder: the model of the similarity part, and what contrastive domain pre-training trains."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ class RankerConfig(Settings):
 
 
 def save_ranker(folder: Path, config: RankerConfig, state: dict[str, Tensor]) -> None:
-    """Write a self-contained checkpoint: ranker.json, weights without post-training's heads, backbone, tokenizer."""
+    """Write a self-contained checkpoint: ranker.json, weights (not of pre-training's heads), backbone, tokenizer."""
     backbone = folder / "backbone"
     backbone.mkdir(parents=True, exist_ok=True)
     load_config(config.encoder.backbone).save_pretrained(backbone)
     Tokenizer(config.encoder.backbone).save(backbone)
     (folder / POSTERIOR).unlink(missing_ok=True)  # it was computed for the weights that are replaced here
-    only_post_training = ("masked_word_head.", "task_heads.")
-    save_weights(folder, {name: state[name] for name in state if not name.startswith(only_post_training)})
+    only_domain_pretraining = ("masked_word_head.", "task_heads.")
+    save_weights(folder, {name: state[name] for name in state if not name.startswith(only_domain_pretraining)})
     write_json(folder / "ranker.json", {"version": CHECKPOINT_VERSION, **config.model_dump(mode="json")})
 
 

@@ -1,4 +1,4 @@
-"""The ranker: one encoder with an answer head, an intent head and the heads of post-training."""
+"""The ranker: one encoder with an answer head, an intent head and the heads of domain pre-training."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class MaskedWordHead(nn.Module):
 class Ranker(Model):
     """Scores pairs, and predicts intents and masked tokens.
 
-    Post-training adds heads: for `masked_words`, and linear ones on [CLS] by name, `task_heads` being their classes.
-    Without `pretrained` the backbone's weights are left to a checkpoint.
+    Domain pre-training adds heads: for `masked_words`, and linear ones on [CLS] by name, `task_heads` being their
+    classes. Without `pretrained` the backbone's weights are left to a checkpoint.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Ranker(Model):
         return () if self.masked_word_head is None else (self.encoder.backbone.get_input_embeddings().weight,)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
-        """Write a checkpoint for `load_ranker`; of a post-trained ranker the encoder alone, for `start_weights`."""
+        """Write a checkpoint for `load_ranker`; of a pre-trained ranker the encoder alone, for `start_weights`."""
         if len(self.task_heads):
             state = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
         checkpoint.save_ranker(folder, self.config, state)

@@ -223,7 +223,7 @@ class IntentJob(ShardedJob):
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
     start: Artifact | None = None
-    """Checkpoint of a post-trained bi-encoder, which gives the vectors; None: the backbone."""
+    """Checkpoint of a pre-trained bi-encoder, which gives the vectors; None: the backbone."""
     selection: Selection
     num_intents: int
     train_tokens: Artifact

@@ -31,10 +31,10 @@ from icalib.models.ranker import make_batch
 from icalib.parts.settings import EarlierPart
 from icalib.scoring.column import Column, Columns
 from icalib.scoring.part import LoadedPart
+from icalib.training.domain_pretraining.contrastive import in_batch_losses
 from icalib.training.epochs import Batches
 from icalib.training.examples import PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
-from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings
 from icalib.training.soft_labels import soft_labelled
@@ -57,7 +57,7 @@ class Similarity(EarlierPart):
         epochs=3, patience=1, selection_metric="MAP", batch_size=8, max_tokens_per_batch=16384
     )
     """Optimiser and schedule; `batch_size` counts pools. The initial weights are kept if no epoch is better; with
-    0 epochs, the bi-encoder stays as post-training, or its backbone, leaves it."""
+    0 epochs, the bi-encoder stays as domain pre-training, or its backbone, leaves it."""
     num_folds: int = Field(default=2, ge=2)
     """K: later parts see this one out of fold, from K bi-encoders that were trained without a K-th of the labelled
     pools each."""

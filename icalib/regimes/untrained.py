@@ -41,7 +41,7 @@ class Untrained(AbstractUntrained):
         scorer: Scorer
         """bm25: Okapi BM25 of the candidate given the context, with statistics from the candidates of the scored pools.
         bi-encoder: cosine of the mean token states of context and candidate, encoded separately, by the backbone or
-        by a bi-encoder that was post-trained without labels. candidates-only: mean
+        by a bi-encoder that was pre-trained without labels. candidates-only: mean
         TF-IDF cosine of the candidate with the other candidates; it never reads the context, so what it ranks better
         than chance is what the pools give away."""
 
@@ -54,7 +54,7 @@ class Untrained(AbstractUntrained):
     def run(self, stages: Stages) -> Outcome:
         if stages.start is None:
             return Outcome(())
-        model = Trained(StageName("post-training"), {"similarity": stages.start})
+        model = Trained(StageName("domain-pretraining"), {"similarity": stages.start})
         return Outcome((Member(model, stages.estimator),))
 
     @override

@@ -106,7 +106,7 @@ def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
     names = {name for result in row.results for name in result["test"]}
     return MethodFacts(
         label=row.label,
-        is_trained=any(set(run.training()["stage"].to_pylist()) - {"post_training"} for run in runs),
+        is_trained=any(set(run.training()["stage"].to_pylist()) - {"domain_pretraining"} for run in runs),
         ranks=row.ranks,
         num_seeds=row.num_seeds,
         means={name: mean for name in names if (mean := row.mean(name)) is not None},

@@ -44,7 +44,7 @@ class UntrainedScoreJob(ShardedJob):
     encoder: SerializeAsAny[AbstractEncoder.Config]
     """The bi-encoder's backbone."""
     model: Artifact | None = None
-    """Checkpoint of a post-trained bi-encoder; None: the backbone as it is."""
+    """Checkpoint of a pre-trained bi-encoder; None: the backbone as it is."""
 
     @property
     @override

@@ -13,8 +13,8 @@ from icalib.heads.linear import LinearHead
 from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.parts.intent import Intent
 from icalib.parts.similarity import Similarity
-from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.task import AbstractPostTraining
+from icalib.training.domain_pretraining.contrastive import Contrastive
+from icalib.training.domain_pretraining.task import AbstractDomainPretraining
 from icalib.training.pretraining import Pretraining
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
@@ -48,8 +48,8 @@ class Composition(Settings):
     """Loss that training minimises."""
     uncertainty: SerializeAsAny[AbstractEstimator.Config] = Deterministic.Config()
     """Estimator of probabilities and their uncertainty."""
-    post_training: SerializeAsAny[AbstractPostTraining.Config] | None = Contrastive.Config()
-    """Post-training on the dialogues of the corpus: contrastive (most methods), utterance-relevance (BERT_FP) or
+    domain_pretraining: SerializeAsAny[AbstractDomainPretraining.Config] | None = Contrastive.Config()
+    """Domain pre-training on the dialogues of the corpus: contrastive (most methods), utterance-relevance (BERT_FP) or
     utterance-order (GRN); null disables it."""
     pretraining: Pretraining | None = None
     """Models that initialise an encoder without a backbone (IART); null for all others."""

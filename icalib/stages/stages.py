@@ -26,11 +26,11 @@ from icalib.stages.executor import Executor
 from icalib.stages.resources import Resources
 from icalib.stages.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.stages.trained import checkpoint
+from icalib.training.domain_pretraining.contrastive import Contrastive
+from icalib.training.domain_pretraining.job import ContrastiveJob, DomainPretrainJob
+from icalib.training.domain_pretraining.task import AbstractDomainPretraining, WindowTask
 from icalib.training.job import TrainingJob, best_epoch
 from icalib.training.loop import validation_points
-from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
-from icalib.training.post_training.task import AbstractPostTraining, WindowTask
 from icalib.training.pretraining import Pretraining
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.word_vectors import WordVectorJob
@@ -90,13 +90,13 @@ class Stages:
 
     @cached_property
     def initial(self) -> tuple[RankerConfig, Stage | None]:
-        """The cross-encoder, and the stage with its initial weights: post-training or pretraining, if any."""
+        """The cross-encoder, and the stage with its initial weights: domain pre-training or pretraining, if any."""
         composition = self.composition
         ranker = RankerConfig(encoder=composition.encoder, head=composition.head, link=composition.loss.link)
         if composition.pretraining is not None:
             return self._pretrain(ranker, composition.pretraining)
-        task = composition.post_training
-        return ranker, None if task is None else self._post_train(ranker, task)
+        task = composition.domain_pretraining
+        return ranker, None if task is None else self._domain_pretrain(ranker, task)
 
     @property
     def start(self) -> Artifact | None:
@@ -118,9 +118,9 @@ class Stages:
         """The folder with the tokens of a split."""
         return self.tokens_stage.artifact(split)
 
-    def _post_train(self, ranker: RankerConfig, task: AbstractPostTraining.Config) -> Stage:
-        """Post-train on the dialogues of the corpus; one stage for all labelled fractions, seeds and methods."""
-        name = StageName("post-training")
+    def _domain_pretrain(self, ranker: RankerConfig, task: AbstractDomainPretraining.Config) -> Stage:
+        """Pre-train on the dialogues of the corpus; one stage for all labelled fractions, seeds and methods."""
+        name = StageName("domain-pretraining")
         if isinstance(task, Contrastive.Config):
             job = ContrastiveJob(
                 backbone=self.encoder.backbone,
@@ -134,7 +134,7 @@ class Stages:
             )
             return self.run(name, job)
         assert isinstance(task, WindowTask.Config)
-        job = PostTrainJob(
+        job = DomainPretrainJob(
             ranker=_bare(ranker),
             task=task,
             selection=self.selection.for_training(labelled_fraction=1.0),
@@ -255,6 +255,6 @@ def _small_batches(name: StageName, job: TrainingJob, resources: Resources) -> s
 
 
 def _bare(ranker: RankerConfig) -> RankerConfig:
-    """Return the plain ranker that all methods share in post-training, without their intents, heads and losses."""
+    """Return the plain ranker that methods share in domain pre-training, without their intents, heads and losses."""
     plain = {"head": LinearHead.Config(), "starts_at_zero": False, "intents": (), "link": "sigmoid"}
-    return ranker.model_copy(update={"encoder": ranker.encoder.for_post_training(), **plain})
+    return ranker.model_copy(update={"encoder": ranker.encoder.for_domain_pretraining(), **plain})

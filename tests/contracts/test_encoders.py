@@ -70,9 +70,9 @@ def test_a_checkpoint_scores_the_same(ranker: Ranker, store: TokenStore, tmp_pat
     assert scores(load_ranker(tmp_path), store, [2]) == scores(ranker, store, [2])
 
 
-def test_what_is_post_trained_for_it_is_the_plain_cross_encoder(ranker: Ranker) -> None:
+def test_what_is_pretrained_for_it_is_the_plain_cross_encoder(ranker: Ranker) -> None:
     if ranker.config.encoder.has_backbone:
-        assert isinstance(ranker.config.encoder.for_post_training(), TransformerEncoder.Config)
+        assert isinstance(ranker.config.encoder.for_domain_pretraining(), TransformerEncoder.Config)
 
 
 def scores(

@@ -41,10 +41,10 @@ from icalib.scoring.untrained import UntrainedScoreJob
 from icalib.stages.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.distillation import DistilJob
+from icalib.training.domain_pretraining.contrastive import Contrastive
+from icalib.training.domain_pretraining.job import ContrastiveJob, DomainPretrainJob
+from icalib.training.domain_pretraining.utterance_order import UtteranceOrder
 from icalib.training.job import TrainingJob
-from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.job import ContrastiveJob, PostTrainJob
-from icalib.training.post_training.utterance_order import UtteranceOrder
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob, IntentLearning
 from icalib.training.pretraining.word_vectors import WordVectorJob, WordVectors
 from icalib.training.settings import TrainingSettings
@@ -69,7 +69,7 @@ def examples(backbone: Path) -> dict[type[Job], Job]:
     found: list[Job] = [
         made(CrossEncoderJob, ranker=ranker, loss=BinaryCrossEntropy.Config()),
         ScorePairsJob(run=data, files=(pairs,), rows_per_shard=2),
-        made(PostTrainJob, ranker=ranker, task=UtteranceOrder.Config()),
+        made(DomainPretrainJob, ranker=ranker, task=UtteranceOrder.Config()),
         made(ContrastiveJob, task=Contrastive.Config()),
         made(SimilarityJob, settings=Similarity()),
         made(IntentJob, settings=Intent()),

@@ -31,7 +31,7 @@ LABELS = "rounds/1/pseudo_labels.parquet"
 
 @pytest.fixture(scope="module")
 def settings(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
-    return small_settings("icast", tiny_pools, tiny_bert, post_training=None)
+    return small_settings("icast", tiny_pools, tiny_bert, domain_pretraining=None)
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def pools(bucket: Bucket, machines: Machines, tiny_pools: Path) -> str:
 
 
 def settings_for(data: Path, backbone: Path) -> RunConfig:
-    return small_settings("sngp", data, backbone, post_training=None)
+    return small_settings("sngp", data, backbone, domain_pretraining=None)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from icalib.stages.tokens import TokenizeJob
 
 pytestmark = pytest.mark.ray
 
-SHORT = {"post_training": None, "regime.training.epochs": 1, "scoring.pools_per_shard": 16}
+SHORT = {"domain_pretraining": None, "regime.training.epochs": 1, "scoring.pools_per_shard": 16}
 
 
 @pytest.mark.slow

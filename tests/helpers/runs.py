@@ -32,8 +32,8 @@ SETTINGS: dict[str, Any] = {
     "encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 20},
     "similarity": None,  # other trainings, whose tests are their own
     "intent": None,
-    "post_training.max_windows": 60,
-    "post_training.training.checkpoint_every": 2,
+    "domain_pretraining.max_windows": 60,
+    "domain_pretraining.training.checkpoint_every": 2,
     "regime.training": TRAINING,
     "regime.teacher": TRAINING,
     "regime.student": {**TRAINING, "epochs": 1},

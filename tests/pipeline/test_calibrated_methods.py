@@ -52,7 +52,7 @@ def columns(run: RunFolder, *names: str) -> list[np.ndarray]:
 
 def test_a_random_feature_head_predicts_from_its_posterior_in_one_pass(bert: RunFolder, make: Runs) -> None:
     gpf, listener = make("gpf-bert", **{"head.num_features": 64})
-    assert listener.stages["post-training"]  # all methods share it
+    assert listener.stages["domain-pretraining"]  # all methods share it
     assert read_posterior(gpf.checkpoint_path / "cross")["factor"].shape == (64, 64)
     logit, prob, logit_var, information, passes = columns(
         gpf, "logit", "prob", "logit_var", "mutual_information", "num_passes"

@@ -27,8 +27,8 @@ def untrained(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def trained(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
-    """One epoch, without post-training."""
-    return small_settings("bert", tiny_pools, tiny_bert, post_training=None, **{"regime.training.epochs": 1})
+    """One epoch, without domain pre-training."""
+    return small_settings("bert", tiny_pools, tiny_bert, domain_pretraining=None, **{"regime.training.epochs": 1})
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from icalib.pipeline.dry import DryStage, dry
 from icalib.pipeline.run import run
 from icalib.reports.terminal import print_stages
 
-TEACHER = ["tokens", "post-training", "teacher", "round-1/scores-cross", "round-1/scores"]
+TEACHER = ["tokens", "domain-pretraining", "teacher", "round-1/scores-cross", "round-1/scores"]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_shared_stages_are_listed_once(tiny_pools: Path, tiny_bert: Path, tmp_pa
     bert = small_settings("bert", tiny_pools, tiny_bert)
     both = dry([bert, bert.model_copy(update={"seed": 2})], tmp_path)
     names = [str(stage.name) for stage in both]
-    assert names.count("post-training") == 1
+    assert names.count("domain-pretraining") == 1
     assert names.count("teacher") == 2
     assert "0 of 2 cached" in shown(both)
     assert not list(tmp_path.iterdir())  # nothing is written

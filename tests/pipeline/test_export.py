@@ -27,7 +27,7 @@ from icalib.pipeline.run import RunContext, run
 def finished(
     around: RunContext, pools: Path, backbone: Path, name: str, method: str = "bert", **changes: Any
 ) -> FinishedRun:
-    settings = small_settings(method, pools, backbone, experiment=name, post_training=None, **changes)
+    settings = small_settings(method, pools, backbone, experiment=name, domain_pretraining=None, **changes)
     return FinishedRun.open(run(settings, around).path)
 
 

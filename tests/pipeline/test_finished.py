@@ -30,7 +30,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def teacher(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
     """Two views, MC dropout, and a calibrator."""
-    changes = {"post_training": None, "calibration": "temperature"}
+    changes = {"domain_pretraining": None, "calibration": "temperature"}
     return FinishedRun.open(run(small_settings("icast-teacher", tiny_pools, tiny_bert, **changes), around).path)
 
 

@@ -24,7 +24,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def bert(around: RunContext, tiny_pools: Path, tiny_bert: Path) -> FinishedRun:
-    settings = small_settings("bert", tiny_pools, tiny_bert, post_training=None)
+    settings = small_settings("bert", tiny_pools, tiny_bert, domain_pretraining=None)
     return FinishedRun.open(run(settings, around).path)
 
 
@@ -61,7 +61,7 @@ def test_labels_of_annotators_reach_the_next_run(
     assert f"next: icalib run METHOD --data {tmp_path / 'labelled'}" in err
     pool_set = read_pool_set(tmp_path / "labelled")
     assert pool_set.default_labelled_fraction is not None
-    again = small_settings("bert", tmp_path / "labelled", tiny_bert, post_training=None)
+    again = small_settings("bert", tmp_path / "labelled", tiny_bert, domain_pretraining=None)
     again = again.model_copy(update={"labelled": pool_set.default_labelled_fraction})
     order = read_column(tmp_path / "labelled", "train", "label_order")
     labelled = again.selection.rows("train", "labelled", order).tolist()

@@ -17,8 +17,8 @@ from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 
 SMALL: dict[str, Any] = {
-    "post_training.max_windows": 30,
-    "post_training.training.epochs": 1,
+    "domain_pretraining.max_windows": 30,
+    "domain_pretraining.training.epochs": 1,
     "encoder.budget": {"max_context_tokens": 48, "max_candidate_tokens": 14},
 }
 
@@ -40,7 +40,7 @@ def test_probabilities_of_each_pool_sum_to_one_and_the_best_one_is_the_answer(fi
     assert test["F1"] == test["P"] == test["R"] == test["R@1"]
     assert test["NLL@prior-shift"] == pytest.approx(test["NLL"], rel=1e-6)  # a softmax knows its pool's size
     assert Fitted.load(finished.fitted_path).decision == "argmax"
-    assert {stage["name"] for stage in finished.stages} >= {"post-training", "teacher", "test/scores"}
+    assert {stage["name"] for stage in finished.stages} >= {"domain-pretraining", "teacher", "test/scores"}
 
 
 def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(

@@ -24,7 +24,7 @@ from icalib.pipeline.run import RunContext, run
 
 METRICS = {"AUROC_none", "false_accepts@90", "ECE_none"}
 LIMIT = 40
-SHORT = {"post_training.max_windows": 30, "post_training.training.epochs": 1}
+SHORT = {"domain_pretraining.max_windows": 30, "domain_pretraining.training.epochs": 1}
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def pools(machines: Machines, dialogues: Path) -> str:
 
 
 def settings_for(data: Path, backbone: Path) -> RunConfig:
-    return small_settings("sngp", data, backbone, post_training=None)
+    return small_settings("sngp", data, backbone, domain_pretraining=None)
 
 
 @pytest.fixture(scope="module")

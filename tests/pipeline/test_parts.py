@@ -151,7 +151,8 @@ def test_a_run_of_an_older_version_is_refused_in_a_sentence(finished: RunFolder,
     copy = shutil.copytree(finished.path, tmp_path / "copy")
     config = (copy / "config.yaml").read_text().replace(f"version: {RUN_VERSION}\n", f"version: {RUN_VERSION - 1}\n")
     (copy / "config.yaml").write_text(config)
-    with pytest.raises(RunFolderError, match=r"has run-folder version 3, this icalib reads version 4\. Use .*--fresh"):
+    versions = f"version {RUN_VERSION - 1}, this icalib reads version {RUN_VERSION}"
+    with pytest.raises(RunFolderError, match=rf"has run-folder {versions}\. Use .*--fresh"):
         FinishedRun.open(copy)
 
 

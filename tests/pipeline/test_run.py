@@ -31,7 +31,7 @@ def settings(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
 def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
     assert icast.is_finished
     assert [stage["name"] for stage in icast.stages] == [
-        "tokens", "post-training", "teacher", "round-1/scores-cross", "round-1/scores", "round-1/pseudo-labels",
+        "tokens", "domain-pretraining", "teacher", "round-1/scores-cross", "round-1/scores", "round-1/pseudo-labels",
         "round-1/student", "validation/scores-cross", "validation/scores", "test/scores-cross", "test/scores",
     ]  # fmt: skip
     (summary,) = icast.round_summaries()
@@ -40,7 +40,7 @@ def test_an_icast_run_leaves_the_whole_record(icast: RunFolder) -> None:
     test = icast.result["test"]
     assert 0 < test["MAP"] <= 1
     assert 0 <= test["ECE"] <= 1
-    assert set(icast.training()["stage"].to_pylist()) == {"post_training", "teacher", "student"}
+    assert set(icast.training()["stage"].to_pylist()) == {"domain_pretraining", "teacher", "student"}
     steps = icast.training()["step"].to_pylist()
     assert steps == sorted(steps)  # steps go on over the stages
     predictions = icast.predictions("test")

@@ -36,7 +36,7 @@ def runs(tiny_pools: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFac
     context = run_context(tmp_path_factory.mktemp("runs"))
     found: dict[str, Path] = {}
     for method in ("bert", "icast-teacher"):
-        changes = {} if method == "bert" else {"post_training": None}
+        changes = {} if method == "bert" else {"domain_pretraining": None}
         settings = small_settings(method, tiny_pools, tiny_bert, calibration="temperature", **changes)
         found[method] = run(settings, context).path
     return found

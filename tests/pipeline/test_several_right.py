@@ -30,8 +30,8 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["bert", "jm", "bm25", "tsst", "gray", "big", "gpf-bert"])
 def finished(request: pytest.FixtureRequest, pools: Path, tiny_bert: Path, around: RunContext) -> RunFolder:
     """Pairs, whole pools, no training, pseudo labels, generated texts of both kinds, and a posterior."""
-    # contexts of one utterance have no post-training
-    return run(small_settings(request.param, pools, tiny_bert, limit={}, post_training=None), around)
+    # contexts of one utterance have no domain pre-training
+    return run(small_settings(request.param, pools, tiny_bert, limit={}, domain_pretraining=None), around)
 
 
 def test_every_kind_of_method_has_all_labels_and_the_metrics_of_trec_eval(finished: RunFolder, pools: Path) -> None:

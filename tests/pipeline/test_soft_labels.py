@@ -36,7 +36,7 @@ def folders(tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def trained(data: Path, backbone: Path, runs: Path, silent: Silent) -> RunFolder:
     settings = small_settings(
-        "bert", data, backbone, experiment=data.name, post_training=None, similarity=SIMILARITY, cross=False
+        "bert", data, backbone, experiment=data.name, domain_pretraining=None, similarity=SIMILARITY, cross=False
     )
     return run(settings, run_context(runs, silent))
 

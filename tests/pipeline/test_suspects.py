@@ -22,7 +22,7 @@ from icalib.labelling.relabelled import Labels, write_relabelled
 from icalib.labelling.suspects import out_of_fold_predictions
 from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.run import RunContext, run
-from icalib.training.post_training.contrastive import Contrastive
+from icalib.training.domain_pretraining.contrastive import Contrastive
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -43,7 +43,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def small_run(data: Path, backbone: Path, around: RunContext, name: str = "cross") -> FinishedRun:
     method, changes = METHODS[name]
-    settings = small_settings(method, data, backbone, experiment=name.replace(" ", "-"), post_training=None, **changes)
+    settings = small_settings(
+        method, data, backbone, experiment=name.replace(" ", "-"), domain_pretraining=None, **changes
+    )
     return FinishedRun.open(run(settings, around).path)
 
 
@@ -134,9 +136,9 @@ def test_runs_that_say_nothing_about_their_labels_are_refused(
     untrained = run(small_settings("bm25", tiny_pools, tiny_bert), around)
     with pytest.raises(SettingError, match=r"`bm25`, which isn't trained on labels\. Give a run of a method"):
         label_suspects(untrained.path, **place)
-    settings = bert.config.settings.model_copy(update={"post_training": Contrastive.Config(targets="replies")})
+    settings = bert.config.settings.model_copy(update={"domain_pretraining": Contrastive.Config(targets="replies")})
     sees_all = replace(bert, config=bert.config.model_copy(update={"settings": settings}))
-    with pytest.raises(SettingError, match="was post-trained on the labels of all training pools"):
+    with pytest.raises(SettingError, match="was pre-trained on the labels of all training pools"):
         predicted(sees_all, around)
     with pytest.raises(SettingError, match=r"of \d+ dialogues; expected 500 or more"):
         label_suspects(bert.folder.path, folds=500, **place)

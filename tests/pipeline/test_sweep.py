@@ -77,7 +77,7 @@ def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, fi
 
 
 def test_work_is_shared(finished: SweepFolder) -> None:
-    for name in ("post-training", "teacher", "round-1/scores-cross", "round-1/scores", "round-1/student"):
+    for name in ("domain-pretraining", "teacher", "round-1/scores-cross", "round-1/scores", "round-1/student"):
         first, second = (stage_of(finished, trial, name) for trial in (0, 1))
         assert first["digest"] == second["digest"]
         assert (first["reused"], second["reused"]) == (False, True)

@@ -23,12 +23,12 @@ def test_version_verbs_and_methods_are_listed(icalib) -> None:
 
 def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
     _, out, _ = icalib("show", "bert-fp")
-    _, light, _ = icalib("show", "bert-fp", "--preset", "light", "--set", "post_training.max_length=64")
-    assert "\npost_training.training.epochs = 25\n" in out
-    assert "\npost_training.training.epochs = 2\n" in light
-    assert "\npost_training.max_length = 64\n" in light
+    _, light, _ = icalib("show", "bert-fp", "--preset", "light", "--set", "domain_pretraining.max_length=64")
+    assert "\ndomain_pretraining.training.epochs = 25\n" in out
+    assert "\ndomain_pretraining.training.epochs = 2\n" in light
+    assert "\ndomain_pretraining.max_length = 64\n" in light
     for text in (out, light):
-        assert "--preset light" in text.partition("\npost_training.training.epochs")[2]
+        assert "--preset light" in text.partition("\ndomain_pretraining.training.epochs")[2]
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,23 @@ from icalib.api.settings import composed, preset_settings
 from icalib.core.errors import SettingError
 
 
-def test_the_plain_bi_encoder_stays_plain_beside_methods_with_another_post_training() -> None:
-    settings = {"post_training": "utterance-order", "post_training.max_windows": 30, "encoder.num_layers": 1}
+def test_the_plain_bi_encoder_stays_plain_beside_methods_with_another_domain_pretraining() -> None:
+    settings = {"domain_pretraining": "utterance-order", "domain_pretraining.max_windows": 30, "encoder.num_layers": 1}
     plain = composed("bi-encoder", None, settings, lenient=True)
-    assert plain.post_training is None
+    assert plain.domain_pretraining is None
     assert plain.encoder.num_layers == 1
-    assert composed("bert", None, settings, lenient=True).post_training.max_windows == 30
+    assert composed("bert", None, settings, lenient=True).domain_pretraining.max_windows == 30
 
 
-def test_contrastive_settings_reach_the_bi_encoder_that_is_post_trained() -> None:
-    settings = {"post_training.max_windows": 30}
-    assert composed("dual-encoder", None, settings, lenient=True).post_training.max_windows == 30
+def test_contrastive_settings_reach_the_bi_encoder_that_is_pretrained() -> None:
+    settings = {"domain_pretraining.max_windows": 30}
+    assert composed("dual-encoder", None, settings, lenient=True).domain_pretraining.max_windows == 30
 
 
 @pytest.mark.parametrize("method", ["bi-encoder", "dual-encoder"])
-def test_a_post_training_without_a_bi_encoder_is_refused_where_nothing_is_trained(method: str) -> None:
+def test_a_domain_pretraining_without_a_bi_encoder_is_refused_where_nothing_is_trained(method: str) -> None:
     with pytest.raises(SettingError, match=r"UtteranceOrder.*contrastive or null"):
-        composed(method, None, {"post_training": "utterance-order"})
+        composed(method, None, {"domain_pretraining": "utterance-order"})
 
 
 def test_a_papers_preset_concerns_every_trained_row() -> None:

@@ -28,7 +28,7 @@ from icalib.methods.catalogue import load_method
 from icalib.methods.method import Method
 
 ALONE = {"similarity": None, "intent": None}
-FROM_SCRATCH = {"encoder": "iart", "post_training": None}
+FROM_SCRATCH = {"encoder": "iart", "domain_pretraining": None}
 OWN = {"head": "polya-gamma-head", "loss": "head-objective"}
 GP = {"head": "random-feature-head"}
 SELF_TRAINING = {"regime": "self-training", "regime.with_intents": False}
@@ -37,7 +37,7 @@ SELF_TRAINING = {"regime": "self-training", "regime.with_intents": False}
 @pytest.mark.parametrize(
     ("name", "changes", "found", "missing", "requiring"),
     [
-        ("iart", {"post_training": "utterance-order"}, "IART", BACKBONE, "UtteranceOrder"),
+        ("iart", {"domain_pretraining": "utterance-order"}, "IART", BACKBONE, "UtteranceOrder"),
         ("iart", {"similarity": {}}, "IART", BACKBONE, "Similarity"),
         ("icast", FROM_SCRATCH | ALONE | {"uncertainty": "posterior"} | GP, "IART", BACKBONE, "SelfTraining"),
         ("iart", {"uncertainty": "mc-dropout"}, "IART", DROPOUT, "MCDropout"),
@@ -56,7 +56,7 @@ SELF_TRAINING = {"regime": "self-training", "regime.with_intents": False}
         ("icast", {"uncertainty": "deterministic"}, "Deterministic", UNCERTAINTY, "SelfTraining"),
         ("ensemble", {"regime.members": "plain_and_estimated"}, "Deterministic", UNCERTAINTY, "Ensemble"),
         ("sngp", {"cross": False}, "nothing", CROSS_ENCODER, "Posterior"),
-        ("bi-encoder", {"post_training": "utterance-order"}, "Untrained", TRAINING, "UtteranceOrder"),
+        ("bi-encoder", {"domain_pretraining": "utterance-order"}, "Untrained", TRAINING, "UtteranceOrder"),
         ("tsst", {"regime.teacher.epochs": 0}, "SelfTraining", EPOCHS, "CrossEncoder"),
         ("sngp", {"regime.training.epochs": 0, "head.laplace": "ema"}, "Supervised", EPOCHS, "CrossEncoder"),
         ("jm", SELF_TRAINING, "SelfTraining", WHOLE_POOLS, "PoolCrossEntropy"),
@@ -80,7 +80,7 @@ def test_what_is_required_and_missing_is_named_with_the_fix(
         ("iart", {"pretraining.intent_classifier": None}),
         ("iart", {"pretraining": None}),
         ("icast", {"head": "random-feature-head", "uncertainty": "posterior"}),
-        ("bert", {"cross": False, "regime.training.epochs": 0}),  # the bi-encoder as post-training leaves it
+        ("bert", {"cross": False, "regime.training.epochs": 0}),  # the bi-encoder as domain pre-training leaves it
         ("bi-encoder", {"similarity": {}, "cross": False, **FROM_SCRATCH}),  # without training there are no parts
     ],
 )

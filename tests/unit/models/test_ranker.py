@@ -70,20 +70,20 @@ def test_a_bad_field_is_refused_by_name_with_the_cure(
 
 
 def test_start_weights_fill_a_ranker_with_more_intent_tokens(tiny_bert: Path, tmp_path: Path) -> None:
-    post_trained = tiny_ranker(tiny_bert, seed=5)
+    pretrained = tiny_ranker(tiny_bert, seed=5)
     with torch.no_grad():
-        for parameter in post_trained.parameters():
+        for parameter in pretrained.parameters():
             parameter.add_(0.01)
-    save_ranker(tmp_path, post_trained.config, post_trained.state_dict())
+    save_ranker(tmp_path, pretrained.config, pretrained.state_dict())
     ranker = tiny_ranker(tiny_bert, intents=("a", "b"))
     new_intents = ranker.encoder.backbone.get_input_embeddings().weight[-2:].clone()
     start_weights(ranker, tmp_path)
     ranker_embeddings = ranker.encoder.backbone.get_input_embeddings().weight
-    assert torch.equal(ranker_embeddings[:-2], post_trained.encoder.backbone.get_input_embeddings().weight)
+    assert torch.equal(ranker_embeddings[:-2], pretrained.encoder.backbone.get_input_embeddings().weight)
     assert torch.equal(ranker_embeddings[-2:], new_intents)
     batch = some_batch(ranker)
     with torch.inference_mode():
-        torch.testing.assert_close(ranker.answer_logits(batch), post_trained.answer_logits(batch))
+        torch.testing.assert_close(ranker.answer_logits(batch), pretrained.answer_logits(batch))
 
 
 def test_intents_are_read_at_the_last_separator(tiny_bert: Path) -> None:

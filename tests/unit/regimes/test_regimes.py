@@ -99,7 +99,7 @@ class Recorder:
     ) -> None:
         self._cache = RecordingCache(folder, scores, recalls)
         self.stages = Stages(
-            composition=Composition(similarity=similarity, intent=None, post_training=None, uncertainty=estimator),
+            composition=Composition(similarity=similarity, intent=None, domain_pretraining=None, uncertainty=estimator),
             folder=data,
             pool_set=read_pool_set(data),
             selection=Selection(labelled_fraction=0.5),

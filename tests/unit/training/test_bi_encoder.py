@@ -19,10 +19,10 @@ from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.models.bi_encoder import BiEncoder, crossed_cosines, pool_cosines, text_vectors
 from icalib.parts.similarity import CosineValidation, PoolContrast, Similarity
+from icalib.training.domain_pretraining.contrastive import in_batch_losses
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
-from icalib.training.post_training.contrastive import in_batch_losses
 from icalib.training.settings import TrainingSettings
 from icalib.training.soft_labels import SOFT_LABEL_SCHEMA, soft_labelled
 

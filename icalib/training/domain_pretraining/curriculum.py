@@ -1,4 +1,4 @@
-"""Curriculum of a post-training task, and masked tokens."""
+"""Curriculum of a domain pre-training task, and masked tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transfer import to_device
 from icalib.models.ranker import Ranker, make_batch
-from icalib.training.post_training.task import WindowTask
+from icalib.training.domain_pretraining.task import WindowTask
 
 _MASKED_FRACTION = 0.15  # of the tokens: Devlin et al. 2019, §3.1
 
@@ -62,7 +62,7 @@ def _replaced(ids: Ids, chosen: npt.NDArray[np.int64], vocabulary: Vocabulary, r
     return replaced
 
 
-class PostTrainingCurriculum:
+class DomainPretrainingCurriculum:
     """A task on the contexts of some pools, labelled or not, with masked tokens if `masked_word_weight` is above 0."""
 
     def __init__(self, settings: WindowTask.Config, ranker: Ranker, store: TokenStore, rows: Sequence[int]) -> None:
@@ -94,7 +94,7 @@ class PostTrainingCurriculum:
         )
         tokens_N = to_device(torch.from_numpy(masked.tokens_N), device)
         token_loss = self._settings.masked_word_weight * len(examples) * _losses(token_logits_NV, tokens_N).mean()
-        return "post_training", _losses(logits_BK, classes_B).sum() + token_loss
+        return "domain_pretraining", _losses(logits_BK, classes_B).sum() + token_loss
 
 
 def _losses(logits: Tensor, classes: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Contrastive post-training of the bi-encoder: which utterance of the batch follows which context?"""
+"""Contrastive domain pre-training of the bi-encoder: which utterance of the batch follows which context?"""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Keys, Layout
 from icalib.encoders.transfer import to_device
 from icalib.models.ranker import make_batch
+from icalib.training.domain_pretraining.responses import Corpus, Responses, Targets
+from icalib.training.domain_pretraining.task import AbstractDomainPretraining
 from icalib.training.examples import batched
-from icalib.training.post_training.responses import Corpus, Responses, Targets
-from icalib.training.post_training.task import AbstractPostTraining
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
 
@@ -29,7 +29,7 @@ class _Example(NamedTuple):
 
 
 @final
-class Contrastive(AbstractPostTraining):
+class Contrastive(AbstractDomainPretraining):
     """In-batch negatives: a softmax over the targets of a batch for every context (Henderson et al. 2017).
 
     The cosine of a context and its own target competes with those of all other, different targets of the batch.
@@ -38,8 +38,8 @@ class Contrastive(AbstractPostTraining):
     SettingError says that the dialogues contain no two different targets.
     """
 
-    class Config(AbstractPostTraining.Config):
-        """Settings of contrastive post-training."""
+    class Config(AbstractDomainPretraining.Config):
+        """Settings of contrastive domain pre-training."""
 
         training: EpochsRequired = TrainingSettings(
             epochs=1, learning_rate=5e-5, batch_size=64, max_tokens_per_batch=16384

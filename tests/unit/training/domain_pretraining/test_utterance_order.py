@@ -7,7 +7,7 @@ from helpers.dialogues import number_store
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker
-from icalib.training.post_training.utterance_order import UtteranceOrder
+from icalib.training.domain_pretraining.utterance_order import UtteranceOrder
 
 
 def asked(store: TokenStore, ranker: Ranker, epoch: int = 0) -> list[tuple[str, list[int], int]]:

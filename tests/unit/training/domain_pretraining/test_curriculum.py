@@ -9,15 +9,20 @@ from helpers.tiny_models import BUDGET
 
 from icalib.data.encoding import Layout, TokenStore
 from icalib.models.ranker import Ranker
-from icalib.training.post_training.curriculum import MaskedInputs, PostTrainingCurriculum, Vocabulary, mask_tokens
-from icalib.training.post_training.task import WindowTask
-from icalib.training.post_training.utterance_relevance import UtteranceRelevance
+from icalib.training.domain_pretraining.curriculum import (
+    DomainPretrainingCurriculum,
+    MaskedInputs,
+    Vocabulary,
+    mask_tokens,
+)
+from icalib.training.domain_pretraining.task import WindowTask
+from icalib.training.domain_pretraining.utterance_relevance import UtteranceRelevance
 
 CPU = torch.device("cpu")
 
 
-def curriculum(config: WindowTask.Config, ranker: Ranker, store: TokenStore) -> PostTrainingCurriculum:
-    return PostTrainingCurriculum(config, ranker, store, range(len(store)))
+def curriculum(config: WindowTask.Config, ranker: Ranker, store: TokenStore) -> DomainPretrainingCurriculum:
+    return DomainPretrainingCurriculum(config, ranker, store, range(len(store)))
 
 
 def test_the_loss_adds_masked_words_by_weight(store: TokenStore, ranker: Ranker) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Ids, Keys, TokenStore
 from icalib.data.logs import LogStore
-from icalib.training.post_training.windows import Ints, Mask, PoolAnswers, are_candidates, following, pair_keys
+from icalib.training.domain_pretraining.windows import Ints, Mask, PoolAnswers, are_candidates, following, pair_keys
 
 Targets = Literal["windows", "logs", "replies"]
 
@@ -18,7 +18,7 @@ _WINDOW, _REPLY, _LOG = 0, 1, 2
 
 
 class Corpus(NamedTuple):
-    """What contrastive post-training reads.
+    """What contrastive domain pre-training reads.
 
     `rows` are the pools of `store` whose contexts are used, labelled or not. No candidate of a pool of `store` or
     `held_out` becomes a target, and no dialogue of `logs` that contains a candidate of `held_out` is used at all.
@@ -65,9 +65,9 @@ class Responses:
         self.positions, self.keys = positions[kept], keys[kept]
         if len(np.unique(self.keys)) < 2:
             raise SettingError(
-                "contrastive post-training found no two different utterances to predict: the contexts have one "
+                "contrastive domain pre-training found no two different utterances to predict: the contexts have one "
                 "utterance each, or all the same. Prepare the data with longer contexts or with --logs, or disable "
-                "post-training with --set post_training=null."
+                "domain pre-training with --set domain_pretraining=null."
             )
 
     def __len__(self) -> int:

@@ -8,7 +8,12 @@ from helpers.dialogues import number_store
 
 from icalib.data.encoding import TokenStore
 from icalib.models.ranker import Ranker
-from icalib.training.post_training.utterance_relevance import NEXT, OTHER_DIALOGUE, SAME_DIALOGUE, UtteranceRelevance
+from icalib.training.domain_pretraining.utterance_relevance import (
+    NEXT,
+    OTHER_DIALOGUE,
+    SAME_DIALOGUE,
+    UtteranceRelevance,
+)
 
 
 @pytest.fixture(scope="module")

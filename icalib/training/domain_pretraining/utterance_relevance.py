@@ -1,4 +1,4 @@
-"""BERT_FP's post-training: utterance relevance classification and masked-token prediction."""
+"""BERT_FP's domain pre-training: utterance relevance classification and masked-token prediction."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Layout, TokenStore
+from icalib.training.domain_pretraining.task import TaskBatch, WindowTask
+from icalib.training.domain_pretraining.windows import MAX_DRAWS, Window, Windows
 from icalib.training.examples import batched
-from icalib.training.post_training.task import TaskBatch, WindowTask
-from icalib.training.post_training.windows import MAX_DRAWS, Window, Windows
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
 OTHER_DIALOGUE, SAME_DIALOGUE, NEXT = 0, 1, 2
@@ -32,7 +32,7 @@ class _Example(NamedTuple):
 
 @final
 class UtteranceRelevance(WindowTask):
-    """Fine-grained post-training of BERT_FP (Han et al. 2021, §3.2), on training dialogues, labelled or not.
+    """Fine-grained domain pre-training of BERT_FP (Han et al. 2021, §3.2), on training dialogues, labelled or not.
 
     A window has three utterances and a fourth: the true next one (¼), another of the same dialogue (¼) or one of
     another dialogue (½). A linear head on [CLS] predicts which, with masked tokens: L = L_URC + L_MLM; both heads are

@@ -5,7 +5,7 @@ from pathlib import Path
 from helpers.dialogues import number_store
 
 from icalib.data.encoding import TokenStore
-from icalib.training.post_training.windows import Windows
+from icalib.training.domain_pretraining.windows import Windows
 
 
 def found(store: TokenStore, width: int | None) -> list[list[list[int]]]:

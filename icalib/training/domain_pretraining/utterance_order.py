@@ -1,4 +1,4 @@
-"""GRN's post-training: next-utterance prediction and utterance-order prediction."""
+"""GRN's domain pre-training: next-utterance prediction and utterance-order prediction."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Encoded, Ids, Layout, TokenStore
+from icalib.training.domain_pretraining.task import TaskBatch, WindowTask
+from icalib.training.domain_pretraining.windows import Window, Windows
 from icalib.training.examples import batched
-from icalib.training.post_training.task import TaskBatch, WindowTask
-from icalib.training.post_training.windows import Window, Windows
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
 NEXT_UTTERANCE, UTTERANCE_ORDER = "next_utterance", "utterance_order"
@@ -31,7 +31,7 @@ class _Example(NamedTuple):
 
 @final
 class UtteranceOrder(WindowTask):
-    """GRN's post-training (Liu Y. et al. 2021) on training dialogues, labelled or not: the sum of two losses.
+    """GRN's domain pre-training (Liu Y. et al. 2021) on training dialogues, labelled or not: the sum of two losses.
 
     NUP classifies whether an utterance is the next one: the true one or one of another dialogue, 1:1. UOP classifies
     whether a window's utterances are in order: the original or a permutation with a different text, 1:1. Each has a

@@ -11,8 +11,8 @@ from icalib.data.encoding import TokenStore
 from icalib.models.bi_encoder import BiEncoder
 from icalib.models.checkpoint import read_weights
 from icalib.models.ranker import Ranker, start_weights
-from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.responses import Corpus
+from icalib.training.domain_pretraining.contrastive import Contrastive
+from icalib.training.domain_pretraining.responses import Corpus
 from icalib.training.settings import TrainingSettings
 
 CPU = torch.device("cpu")

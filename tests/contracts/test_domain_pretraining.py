@@ -1,4 +1,4 @@
-"""What every post-training task must do; a new one, of icalib or of a package outside of it, is discovered."""
+"""What every domain pre-training task must do; a new one, of icalib or of a package outside of it, is discovered."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from icalib.core.component import with_setting
 from icalib.methods.catalogue import load_method
 from icalib.methods.method import Method
 from icalib.models.checkpoint import read_weights
+from icalib.training.domain_pretraining.job import DomainPretrainJob
+from icalib.training.domain_pretraining.task import WindowTask
 from icalib.training.job import Training
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
-from icalib.training.post_training.job import PostTrainJob
-from icalib.training.post_training.task import WindowTask
 
 CPU = torch.device("cpu")
 TASKS = [f"{task.__module__}.{task.__qualname__}" for task in discovered(WindowTask)]
@@ -30,18 +30,18 @@ every_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.rparti
 
 
 @pytest.fixture
-def job(tokens: Path, tiny_bert: Path) -> Callable[..., PostTrainJob]:
-    """A post-training job of a task, of a few updates."""
+def job(tokens: Path, tiny_bert: Path) -> Callable[..., DomainPretrainJob]:
+    """A domain pre-training job of a task, of a few updates."""
 
-    def made(task: str, **training: Any) -> PostTrainJob:
-        settings = with_setting(bert(), "post_training", task).post_training
+    def made(task: str, **training: Any) -> DomainPretrainJob:
+        settings = with_setting(bert(), "domain_pretraining", task).domain_pretraining
         assert settings is not None
         quick = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "precision": "fp32", **training}
         settings = settings.model_copy(
             update={"max_windows": 12, "training": settings.training.model_copy(update=quick)}
         )
         ranker = ranker_config(tiny_bert, turn_separators=True)
-        return job_of(PostTrainJob, tiny_bert, tokens, ranker=ranker, task=settings)
+        return job_of(DomainPretrainJob, tiny_bert, tokens, ranker=ranker, task=settings)
 
     return made
 
@@ -50,7 +50,7 @@ def bert() -> Method:
     return load_method("bert")
 
 
-def run(training: Training, job: PostTrainJob, engine: LocalEngine | None = None) -> Any:
+def run(training: Training, job: DomainPretrainJob, engine: LocalEngine | None = None) -> Any:
     engine = engine or LocalEngine(training.model, job.loop_settings)
     return train(
         training.model, engine, training.curriculum, job.loop_settings, Silent(), seed=0, validation=training.validation
@@ -58,7 +58,7 @@ def run(training: Training, job: PostTrainJob, engine: LocalEngine | None = None
 
 
 @every_task
-def test_every_update_has_a_gradient_for_every_parameter(task: str, job: Callable[..., PostTrainJob]) -> None:
+def test_every_update_has_a_gradient_for_every_parameter(task: str, job: Callable[..., DomainPretrainJob]) -> None:
     made = job(task).prepare(CPU)
     for batch in made.curriculum.batches(0):
         made.model.zero_grad()
@@ -69,7 +69,7 @@ def test_every_update_has_a_gradient_for_every_parameter(task: str, job: Callabl
 
 
 @every_task
-def test_its_own_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., PostTrainJob], tmp_path: Path) -> None:
+def test_its_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., DomainPretrainJob], tmp_path: Path) -> None:
     made = job(task).prepare(CPU)
     made.model.save(tmp_path, made.model.state_dict())
     names = read_weights(tmp_path).keys()
@@ -77,8 +77,8 @@ def test_its_own_heads_stay_out_of_the_checkpoint(task: str, job: Callable[..., 
 
 
 @every_task
-def test_without_an_update_methods_start_as_without_post_training(
-    task: str, job: Callable[..., PostTrainJob], tokens: Path, tmp_path: Path
+def test_without_an_update_methods_start_as_without_domain_pretraining(
+    task: str, job: Callable[..., DomainPretrainJob], tokens: Path, tmp_path: Path
 ) -> None:
     untouched = job(task).prepare(CPU)
     untouched.model.save(tmp_path, untouched.model.state_dict())
@@ -92,7 +92,7 @@ def test_without_an_update_methods_start_as_without_post_training(
 
 @every_task
 def test_an_interrupted_one_ends_with_the_same_bits(
-    task: str, job: Callable[..., PostTrainJob], tmp_path: Path
+    task: str, job: Callable[..., DomainPretrainJob], tmp_path: Path
 ) -> None:
     made = job(task, checkpoint_every=2, schedule="plateau")
     undisturbed = made.prepare(CPU)

@@ -1,4 +1,4 @@
-"""What contrastive post-training may read. Every utterance is a number of its own, so that each one can be traced."""
+"""What contrastive domain pre-training may read. Every utterance is a number of its own, so each can be traced."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from icalib.data.encoding import Budget, TokenStore, write_tokens
 from icalib.data.logs import LogStore, write_log_tokens, write_logs
 from icalib.data.schema import Dialogue, Pool, Split
 from icalib.data.sources.records import Source
-from icalib.training.post_training.responses import Corpus, Responses
-from icalib.training.post_training.windows import Windows
+from icalib.training.domain_pretraining.responses import Corpus, Responses
+from icalib.training.domain_pretraining.windows import Windows
 
 TURNS = 8
 SPLITS: dict[Split, range] = {"train": range(6), "validation": range(6, 8), "test": range(8, 10)}

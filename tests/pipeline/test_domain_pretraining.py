@@ -1,4 +1,4 @@
-"""Post-training as a stage of real runs: kept, shared, shown in the curves."""
+"""Domain pre-training as a stage of real runs: kept, shared, shown in the curves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from icalib.models.checkpoint import read_weights
 from icalib.pipeline.run import CACHE, run, stages_of
 from icalib.reports.tensorboard import write_tensorboard
 
-QUICK = {"post_training.training.epochs": 2, "post_training.training.precision": "fp32"}
+QUICK = {"domain_pretraining.training.epochs": 2, "domain_pretraining.training.precision": "fp32"}
 
 
 def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, labelled: float, **changes: Any) -> Stage:
-    """What a method starts from: its post-training, done or reused."""
+    """What a method starts from: its domain pre-training, done or reused."""
     settings = small_settings(name, data, backbone, **{**QUICK, **changes})
     settings = settings.model_copy(update={"seed": seed, "labelled": labelled})
     context, pool_set = run_context(runs), read_pool_set(data)
@@ -29,21 +29,23 @@ def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, la
     return start
 
 
-def test_a_bert_fp_run_shows_its_post_training_and_keeps_none_of_its_heads(
+def test_a_bert_fp_run_shows_its_domain_pretraining_and_keeps_none_of_its_heads(
     runs: Path, tiny_pools: Path, tiny_bert: Path
 ) -> None:
     finished = run(small_settings("bert-fp", tiny_pools, tiny_bert, **QUICK), run_context(runs, Silent()))
-    assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "post-training", "teacher"]
-    curve = [row for row in finished.training().to_pylist() if row["stage"] == "post_training"]
-    assert "loss/post_training" in {row["tag"] for row in curve}
-    assert (write_tensorboard(finished) / "round_00/train/events.out.tfevents.post_training").is_file()
-    start = Path(next(stage["path"] for stage in finished.stages if stage["name"] == "post-training")) / "checkpoint"
+    assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "domain-pretraining", "teacher"]
+    curve = [row for row in finished.training().to_pylist() if row["stage"] == "domain_pretraining"]
+    assert "loss/domain_pretraining" in {row["tag"] for row in curve}
+    assert (write_tensorboard(finished) / "round_00/train/events.out.tfevents.domain_pretraining").is_file()
+    start = (
+        Path(next(stage["path"] for stage in finished.stages if stage["name"] == "domain-pretraining")) / "checkpoint"
+    )
     assert {name.split(".")[0] for name in read_weights(start)} == {"encoder"}
     final = read_weights(finished.checkpoint_path / "cross")
     assert {name.split(".")[0] for name in final} == {"encoder", "answer_head"}
 
 
-def test_logs_are_read_by_contrastive_post_training_only_if_it_may(
+def test_logs_are_read_by_contrastive_domain_pretraining_only_if_it_may(
     runs: Path, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     source = tmp_path / "dialogues.jsonl"
@@ -54,9 +56,9 @@ def test_logs_are_read_by_contrastive_post_training_only_if_it_may(
     prepare(source, pools, PrepareSettings(num_candidates=4, labelled=0.5), logs=logs)
     listener = Silent()
     finished = run(small_settings("bert", pools, tiny_bert, **QUICK), run_context(runs, listener))
-    assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "log-tokens", "post-training"]
+    assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "log-tokens", "domain-pretraining"]
     starts = [
-        start_of("bert", pools, tiny_bert, runs, seed=1, labelled=0.5, **{"post_training.targets": targets})
+        start_of("bert", pools, tiny_bert, runs, seed=1, labelled=0.5, **{"domain_pretraining.targets": targets})
         for targets in ("logs", "windows", "replies")
     ]
     assert len({stage.digest for stage in starts}) == 3

@@ -24,7 +24,7 @@ class Window(NamedTuple):
 class Windows:
     """Distinct windows of the contexts of pools in `rows`, labelled or not.
 
-    No target is a candidate of a pool (see `are_candidates`), so that the same post-trained model can be used for every
+    No target is a candidate of a pool (see `are_candidates`), so that the same pre-trained model can be used for every
     labelled fraction. A context has `width` utterances (shorter dialogues give one window with all they have); None:
     all before the target. A SettingError says that there are no two windows with different targets.
     """
@@ -40,9 +40,9 @@ class Windows:
         self.windows, self.dialogues = self._find(rows)
         if all(np.array_equal(self.target(window), self.target(self.windows[0])) for window in self.windows):
             raise SettingError(
-                "post-training found no dialogue windows: the contexts have one utterance each, or all the same. "
+                "domain pre-training found no dialogue windows: the contexts have one utterance each, or all the same. "
                 "Expected contexts with two or more different utterances. "
-                "Disable post-training with --set post_training=null, or prepare the data with longer contexts."
+                "Disable it with --set domain_pretraining=null, or prepare the data with longer contexts."
             )
 
     def __len__(self) -> int:

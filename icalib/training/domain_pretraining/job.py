@@ -1,4 +1,4 @@
-"""Jobs that post-train a ranker or a bi-encoder on the dialogues of the corpus."""
+"""Jobs that pre-train a ranker or a bi-encoder on the dialogues of the corpus."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from icalib.encoders.backbone import backbone_digest
 from icalib.models.bi_encoder import BiEncoder
 from icalib.models.checkpoint import CHECKPOINT_VERSION, RankerConfig
 from icalib.models.ranker import Ranker
+from icalib.training.domain_pretraining.contrastive import Contrastive
+from icalib.training.domain_pretraining.curriculum import DomainPretrainingCurriculum
+from icalib.training.domain_pretraining.responses import Corpus
+from icalib.training.domain_pretraining.task import WindowTask
 from icalib.training.job import Training, TrainingJob
-from icalib.training.post_training.contrastive import Contrastive
-from icalib.training.post_training.curriculum import PostTrainingCurriculum
-from icalib.training.post_training.responses import Corpus
-from icalib.training.post_training.task import WindowTask
 from icalib.training.settings import TrainingSettings
 
 
-class PostTrainJob(TrainingJob):
-    """Post-trains a ranker, once for all labelled fractions, seeds and methods with the same encoder."""
+class DomainPretrainJob(TrainingJob):
+    """Pre-trains a ranker, once for all labelled fractions, seeds and methods with the same encoder."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 3  # reads no validation pools
 
@@ -43,11 +43,11 @@ class PostTrainJob(TrainingJob):
     def build(self, device: torch.device) -> Training:
         ranker = Ranker(self.ranker, masked_words=self.task.masked_word_weight > 0, task_heads=self.task.task_heads)
         store = TokenStore(self.train_tokens.path)
-        return Training(ranker, PostTrainingCurriculum(self.task, ranker, store, _rows(store, self.selection)))
+        return Training(ranker, DomainPretrainingCurriculum(self.task, ranker, store, _rows(store, self.selection)))
 
 
 class ContrastiveJob(TrainingJob):
-    """Post-trains a bi-encoder, once for all labelled fractions, seeds and methods with the same backbone."""
+    """Pre-trains a bi-encoder, once for all labelled fractions, seeds and methods with the same backbone."""
 
     version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers
 

@@ -1,1 +1,0 @@
-"""Post-training: self-supervised tasks on the dialogues of the corpus, before training on labels."""
