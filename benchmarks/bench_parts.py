@@ -15,7 +15,7 @@ from common import WORK, Ratio, alternate, first_pools, in_fresh_process, num_co
 NUM_POOLS = 60
 NUM_PASSES = 5
 ROUNDS = 3
-TRIALS = 40
+TRIALS = 12
 BRIEFLY = {"similarity.training.epochs": 1, "domain_pretraining": None}
 ONE_ROUND = {"regime.num_rounds": 1, "regime.pools_per_round": 60}
 LIMIT = {"train": 400, "validation": 40, "test": 40}
