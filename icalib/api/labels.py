@@ -29,7 +29,7 @@ def label_next(
     *,
     data: str | Path | None = None,
     number: int = 50,
-    by: By | None = None,
+    by: By = "random",
     seed: int = 1,
     suggest: bool = False,
     **place: Unpack[PlaceKeywords],
@@ -45,14 +45,14 @@ def label_next(
         out: a .json file (Label Studio; its labelling configuration is written beside it as .xml) or a .csv file.
         data: a pool folder in place of a run, for the first labels; pools are then chosen at random.
         number: how many pools.
-        by: random, uncertain, diverse or mixed; None: mixed with a run, random without one.
+        by: random, uncertain, diverse or mixed; all but random need a run.
         seed: draws random pools, and the order of equally uncertain ones.
         suggest: select the model's best candidate in Label Studio's tasks beforehand, which influences annotators.
         place: where the run scores its unlabelled pools.
     """
     from icalib.labelling.batches import WAYS, Batch, check_out, write_batch
 
-    path, how = local_path(out), choice("by", by or ("random" if run is None else "mixed"), WAYS)
+    path, how = local_path(out), choice("by", by, WAYS)
     if (run is None) == (data is None):
         raise SettingError("give either a run or a pool folder (`data`), whose pools are chosen at random.")
     if number < 1:

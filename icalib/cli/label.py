@@ -33,12 +33,12 @@ def label_next(
     ] = None,
     number: Annotated[int, typer.Option(min=1, help="Number of pools.")] = 50,
     by: Annotated[
-        Literal["random", "uncertain", "diverse", "mixed"] | None,
+        Literal["random", "uncertain", "diverse", "mixed"],
         typer.Option(
             help="uncertain: which candidate is right is the least clear to the model; diverse: contexts unlike the "
-            "labelled ones and each other; mixed: half of each; random. Default: mixed with a run, random without."
+            "labelled ones and each other; mixed: half of each. These need a run."
         ),
-    ] = None,
+    ] = "random",
     seed: Annotated[int, typer.Option(help="Seed of random pools, and of the order of equally uncertain ones.")] = 1,
     suggest: Annotated[
         bool,

@@ -37,7 +37,9 @@ def test_labels_of_annotators_reach_the_next_run(
     bert: FinishedRun, around: RunContext, tiny_bert: Path, tmp_path: Path, icalib: Command
 ) -> None:
     data, out, where = bert.config.data, tmp_path / "batch.json", ("--runs", around.runs, "--executor", "local")
-    code, _, err = icalib("label", "next", bert.folder.path, "--number", 6, "--suggest", "--out", out, *where)
+    code, _, err = icalib(
+        "label", "next", bert.folder.path, "--number", 6, "--by", "mixed", "--suggest", "--out", out, *where
+    )
     assert code == 0, err
     assert "batch.json: 6 of " in err
     assert "half the most uncertain by the margin" in err
@@ -95,6 +97,6 @@ def test_a_run_without_a_model_chooses_by_its_margins_and_its_encoder(
     around: RunContext, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     finished = run(small_settings("bm25", tiny_pools, tiny_bert), around)
-    batch = label_next(finished.path, tmp_path / "b.csv", number=4, runs=around.runs, executor="local")
+    batch = label_next(finished.path, tmp_path / "b.csv", number=4, by="mixed", runs=around.runs, executor="local")
     assert "margin" in batch.how
     assert batch.num_dialogues == 4
