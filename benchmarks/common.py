@@ -141,11 +141,12 @@ def silently(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def alternate(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Measure the contestants in turn, so that a slow spell of the machine hits all of them."""
+    """Measure the contestants in turn, so that a slow spell of the machine hits all of them; print each figure."""
     figures: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         for name, measure in contestants.items():
             figures[name].append(measure())
+            print(f"    round {number}, {name}: {figures[name][-1]:.2f}", flush=True)
     return figures
 
 
