@@ -1,7 +1,7 @@
 """Time and peak memory of every step while the pools grow tenfold: time should grow as they do, memory not at all.
 
     python benchmarks/scale.py                   # 10⁴ and 10⁵ training pools
-    python benchmarks/scale.py 10000 1000000     # any sizes, ascending
+    python benchmarks/scale.py 10000 300000      # any sizes, ascending
 
 Each step runs in a process of its own, on one core, on a simulated corpus and a random BERT of two layers. An exponent
 above 1, the slope of log time by log pools, is super-linear; other work on the machine hardly changes processor times.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # tests/helpers has the tiny BERT
 
 SIZES = (10_000, 100_000)
-NUM_CANDIDATES = 4
+NUM_CANDIDATES = 2
 _POOLS_PER_DIALOGUE = 1.7 * 0.7  # responses of a simulated dialogue, and the fraction of dialogues in train
 
 
