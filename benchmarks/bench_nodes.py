@@ -14,7 +14,7 @@ from common import Ratio, alternate, in_fresh_process, num_cores, print_table, s
 NUM_POOLS = 64  # enough shards that the last ones, when a node may have none left, weigh little
 NUM_PASSES = 3
 POOLS_PER_SHARD = 2
-ROUNDS = 2
+ROUNDS = 1
 NODES = (1, 2, 4)  # more nodes than cores can't be faster, but shouldn't be slower either
 EFFICIENCY = 0.95
 MEMORY = 100 * 2**20
