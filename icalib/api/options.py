@@ -96,7 +96,14 @@ class RunTemplate(Place):
             raise SettingError("`data` is missing: name the pool folder that `icalib prepare` made.")
         given = _given(cls, keywords)
         given |= {"data": local_path(data), "labelled": labelled, "limit": limits(given.get("limit"))}
+        given["settings"] = {_present_name(path): value for path, value in given.get("settings", {}).items()}
         return cls(**given)
+
+
+def _present_name(path: str) -> str:
+    """Return a setting's present name: `post_training` is accepted until version 0.3."""
+    whole, dot, part = path.partition(".")
+    return f"domain_pretraining{dot}{part}" if whole == "post_training" else path
 
 
 def _given(cls: type, keywords: Mapping[str, Any]) -> dict[str, Any]:

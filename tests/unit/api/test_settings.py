@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from icalib.api.options import RunTemplate
 from icalib.api.settings import composed, preset_settings
 from icalib.core.errors import SettingError
 
@@ -35,3 +38,8 @@ def test_a_papers_preset_concerns_every_trained_row() -> None:
         with pytest.raises(SettingError, match=f"no preset `{preset}`"):
             preset_settings(method, preset, lenient=True)
     assert preset_settings("bert", "light", lenient=True) == {}  # what isn't a paper's is for those that have it
+
+
+def test_the_earlier_name_of_a_setting_is_accepted() -> None:
+    given: Any = {"settings": {"post_training.max_windows": 9, "pretraining": None}}
+    assert RunTemplate.of(given, "pools").settings == {"domain_pretraining.max_windows": 9, "pretraining": None}
