@@ -80,7 +80,8 @@ class SoftLabels:
             }
             sources.append(source.model_copy(update={"num_pools": len(own)}))
             rows |= own
-        return cls(tuple({"pool_id": name, **row} for name, row in rows.items()), tuple(sources))
+        # sorted: answers come in any order, but what is trained should not depend on it
+        return cls(tuple({"pool_id": name, **rows[name]} for name in sorted(rows)), tuple(sources))
 
     def write(self, folder: Path) -> None:
         """Write soft_labels.parquet into a pool folder, if there are any."""

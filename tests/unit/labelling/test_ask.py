@@ -212,6 +212,18 @@ def test_answers_become_soft_labels_and_never_labels(labelled: Path, tmp_path: P
     assert set(label_next(data=new, out=tmp_path / "next.csv", number=999).pool_ids) >= {row["pool_id"] for row in rows}
 
 
+def test_soft_labels_dont_depend_on_the_order_of_answers(labelled: Path, tmp_path: Path) -> None:
+    """Several requests are in flight, so that answers come in another order with each try."""
+    with endpoint(knows(read_pools(labelled, "train"))) as at:
+        asked(labelled, tmp_path / "a.jsonl", at)
+    lines = (tmp_path / "a.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "b.jsonl").write_text("".join(reversed(lines)))
+    for name in ("a", "b"):
+        label_import(tmp_path / f"{name}.jsonl", labelled, tmp_path / name)
+    one, other = ((tmp_path / name / SOFT_LABELS_FILE).read_bytes() for name in ("a", "b"))
+    assert one == other
+
+
 def test_a_later_label_of_people_replaces_a_soft_one_and_measures_the_model(labelled: Path, tmp_path: Path) -> None:
     pools = read_pools(labelled, "train")
     with endpoint(knows(pools)) as at:
