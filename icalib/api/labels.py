@@ -16,7 +16,7 @@ from icalib.core.storage import local_path, pull
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
-    from icalib.labelling.ask import Asked, AskPlan
+    from icalib.labelling.ask import AskPlan, AskResult
     from icalib.labelling.batches import Batch, By
     from icalib.labelling.importing import Imported
     from icalib.labelling.judged import JudgedMetrics
@@ -140,7 +140,7 @@ def label_ask(
     allow_http: bool = False,
     before: Callable[[AskPlan], None] = lambda plan: None,
     note: Callable[[str], None] = lambda text: None,
-) -> Asked:
+) -> AskResult:
     """Ask a language model once about each of some pools which candidate is right, for `label_import`.
 
         icalib.label_ask("pools/mine", url="http://127.0.0.1:8000/v1", model="NAME").checked
@@ -170,7 +170,7 @@ def label_ask(
     from icalib.labelling.chat import Chat
 
     chosen, path, judge = choice("split", split, SPLITS), local_path(out), local_path(scores) if scores else None
-    if min(number or 1, max_tokens) < 1 or number == 0:
+    if min(1 if number is None else number, max_tokens) < 1:
         raise SettingError(f"found number={number} and max_tokens={max_tokens}: expected numbers above 0.")
     for file in (path, judge):
         if file is not None and file.suffix != ".jsonl":

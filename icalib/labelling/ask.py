@@ -54,7 +54,7 @@ class AskPlan:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskResult:
     """A model's answers in the file `path`.
 
     Args:
@@ -108,7 +108,7 @@ def ask(
     max_tokens: int,
     before: Callable[[AskPlan], None],
     scores: Path | None = None,
-) -> Asked:
+) -> AskResult:
     """Ask about the pools that the file `out` has no answers about, and add these one by one; errors leave the others.
 
     `before` is called before the first request, and ends the call by what it raises. `write_scores` writes `scores`.
@@ -136,7 +136,7 @@ def ask(
     if scores is not None:
         write_scores(scores, answers)
     annotations = [found for one in answers if (found := one.annotation())]
-    return Asked(
+    return AskResult(
         path=out,
         num_pools=len(pools),
         num_new=len(new),
