@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from icalib.core.errors import DataError
 from icalib.core.files import check_empty
 from icalib.core.storage import pull
@@ -18,7 +16,7 @@ from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Agreement, agreement, majority, majority_intents
 from icalib.labelling.relabelled import Labels, write_relabelled
 from icalib.labelling.soft_labels import SoftLabels
-from icalib.metrics.calibration import wilson_interval
+from icalib.metrics.calibration import fraction_interval
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,6 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     new_models = {one.annotator for one in finished if by_model(one)}
     soft = SoftLabels.of(annotations, labels.right(data), new_models, pool_set.num_candidates)
     write_relabelled(out, data, pool_set, labels, annotations, soft)
-    low, high = wilson_interval(np.array(sum(confirmed)), np.array(len(confirmed)))
     return Imported(
         path=out,
         num_annotated=len(verdicts) - len(conflicts),
@@ -115,7 +112,7 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         agreement=agreement(by_pool, {name: len(target.candidates) for name, target in targets.items()}),
         num_known=len(confirmed),
         num_confirmed=sum(confirmed),
-        confirmed_interval=(float(low), float(high)),
+        confirmed_interval=fraction_interval(sum(confirmed), len(confirmed)),
         soft_labels=soft.sources,
     )
 

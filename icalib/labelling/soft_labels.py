@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,7 +14,7 @@ from icalib.core.errors import DataError
 from icalib.data.schema import SoftLabelSource
 from icalib.labelling.annotations import Annotation, by_model
 from icalib.labelling.consensus import Right
-from icalib.metrics.calibration import wilson_interval
+from icalib.metrics.calibration import fraction_interval
 from icalib.training.soft_labels import SOFT_LABEL_SCHEMA, SOFT_LABELS_FILE
 
 MIN_CHECKED = 20
@@ -36,8 +35,7 @@ def checked(annotations: Sequence[Annotation], right: Mapping[str, Right], annot
 
 def precision_interval(source: SoftLabelSource) -> tuple[float, float]:
     """Return the 95 % interval of a model's precision (Wilson), if the labelled pools are like the others."""
-    low, high = wilson_interval(np.array(source.num_right), np.array(source.num_checked))
-    return float(low), float(high)
+    return fraction_interval(source.num_right, source.num_checked)
 
 
 def described(source: SoftLabelSource) -> str:

@@ -146,3 +146,9 @@ def wilson_interval(successes: FloatArray, count: FloatArray) -> tuple[FloatArra
     fraction = successes / np.maximum(count, 1)
     half_width = z / (count + z**2) * np.sqrt(count * fraction * (1 - fraction) + z**2 / 4)
     return np.maximum(centre - half_width, 0), np.minimum(centre + half_width, 1)
+
+
+def fraction_interval(successes: int, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % score interval of one fraction."""
+    low, high = wilson_interval(np.array(successes), np.array(count))
+    return float(low), float(high)
