@@ -265,7 +265,7 @@ def report(
     out: Annotated[
         Path | None, place_option("HTML file to write; default: report.html, in the folder of a single run.")
     ] = None,
-    in_browser: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    in_browser: Annotated[bool, typer.Option("--open", help="Open the report that this command writes.")] = False,
 ) -> None:
     """Print the table of finished runs, write one HTML report of them, and say how to see their curves.
 

@@ -51,7 +51,6 @@ PAGES = (
 ELSEWHERE = re.compile(
     r"^(serve|submit|jobs|doctor|demo|test) ?"  # they have tests of their own
     r"|s3://|gs://|external:"  # other machines, and models of a hub
-    r"|--open"  # a browser
     r"|filled.csv|^label ask|answers.jsonl --data"  # of annotators and language models
 )
 LOCALLY = ("--executor", "local")
