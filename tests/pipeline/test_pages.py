@@ -85,6 +85,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, tiny_bert: Path) -> Path:
         ):
             fraction = ("--labelled", f"{labelled}")
             icalib("run", method, "--data", "pools/mine", *fraction, "--backbone", str(tiny_bert), *QUICK, *LOCALLY)
+        icalib("compare", "bm25", "candidates-only", "--data", "pools/mine", *QUICK, *LOCALLY)
         write_scores()
         Path("questions.jsonl").write_text(
             "".join(
