@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -148,16 +149,17 @@ def print_shift(result: Result, own: Result, console: Console | None = None) -> 
 
 
 def print_result(result: Result, console: Console | None = None) -> None:
-    """Print the metrics of one run on validation and test, and its seconds by stage."""
+    """Print the metrics of one run on validation and test, and the seconds of all stages and the longest three."""
     console = console or people_console()
     title = (
         f"{result['method']} on {data_name(result)}, labelled fraction {result['labelled']:.3g}, seed {result['seed']}"
     )
     console.print(_metric_table(title, {split: result[split] for split in ("test", "validation")}))
-    stages = {name: seconds for name, seconds in result["seconds"].items() if name != "total"}
-    spent = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in stages.items())
-    console.print(f"{format_seconds(result['seconds']['total'])} in total ({spent})", style="dim", soft_wrap=True)
-    console.print(result["run"], style="dim", soft_wrap=True)
+    stages = sorted(result["seconds"].items(), key=lambda stage: -stage[1])
+    longest = [f"{name} {format_seconds(seconds)}" for name, seconds in stages if name != "total"][:3]
+    spent = f"{format_seconds(result['seconds']['total'])} in total; longest: {', '.join(longest)}"
+    console.print(spent, style="dim", soft_wrap=True)
+    console.print(result["run"].removeprefix(f"{Path.cwd()}/"), style="dim", soft_wrap=True)
 
 
 def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
