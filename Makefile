@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu peers lock audit sbom digests docs results notebooks clean
+.PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu peers lock audit sbom digests docs results cast notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ results: $(DOCS_TOOLS) ## write the tables and pictures of docs/ from docs/resul
 	$(BIN)/python docs/results.py
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/presets.py
+
+cast: $(DOCS_TOOLS) ## record the terminal of the quick start anew, in two minutes
+	$(BIN)/python docs/cast.py
 
 notebooks: $(DOCS_TOOLS) ## execute the notebooks of examples/ and store what they print
 	$(BIN)/python examples/execute.py
