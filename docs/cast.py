@@ -137,7 +137,8 @@ def _spans(row: Row) -> str:
             place = MARGIN + WIDTH * (column + len(text) - len(text.lstrip()))
             style = f' fill="{COLOURS[colour]}"' if colour in COLOURS else ""
             style += ' font-weight="bold"' if bold else ""
-            spans += f'<tspan x="{place:.1f}" textLength="{WIDTH * len(seen):.1f}"{style}>{escape(seen.replace(" ", NO_BREAK))}</tspan>'
+            shown, length = escape(seen.replace(" ", NO_BREAK)), WIDTH * len(seen)
+            spans += f'<tspan x="{place:.1f}" textLength="{length:.1f}"{style}>{shown}</tspan>'
         column += len(text)
     return spans
 
