@@ -48,4 +48,4 @@ def demo(
     say(f"\nThe desk gives a wrong reply {wrong:.0%} of the time: R@1 above {1 - wrong:.2f} would be luck.")
     print_runs(finished)
     say_views(report, runs / "demo")
-    say("yours:  icalib prepare FILE --out pools/mine, then icalib compare bert tsst --data pools/mine")
+    say("yours:  icalib prepare FILE --out pools/mine --labelled 0.1, then icalib compare bert tsst --data pools/mine")

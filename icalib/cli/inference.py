@@ -52,7 +52,7 @@ def score(
 
     PAIRS are Parquet files with a column `context` (a text, or a list of turns) and a column `candidate`, one pair a
     row, or `candidates`, one pool a row. Each span of rows becomes one file in the folder OUT, and names file, row and
-    candidate; memory does not grow with the size of PAIRS. Probabilities are those for as many
+    candidate; memory grows slowly with the size of PAIRS. Probabilities are those for as many
     candidates as the run's pools have; pools also have p_none.
     """
     starting(f"score {location(run)}")

@@ -51,7 +51,7 @@ Set = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Settings that belong together, e.g. light for a laptop, applied before --set; `icalib show METHOD` "
+        help="Settings that belong together, e.g. bi-encoder for a laptop, applied before --set; `icalib show METHOD` "
         "lists them."
     ),
 ]

@@ -1,4 +1,4 @@
-"""BERT cross-encoder on the labelled pools: one pass, binary cross-entropy."""
+"""A bi-encoder, then a BERT cross-encoder, on the labelled pools: one pass, binary cross-entropy."""
 
 from icalib.methods import papers
 from icalib.methods.method import Method
