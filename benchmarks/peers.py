@@ -13,7 +13,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +23,9 @@ import torch
 from common import BACKBONE, in_fresh_process, silently
 
 from icalib.core.files import atomic_dir, read_json, write_json
+from icalib.data.pools import as_pools, iter_pools
 from icalib.data.selection import Limit, Selection
+from icalib.data.splits import text_key
 from icalib.models.precision import resolve_precision
 
 if TYPE_CHECKING:
@@ -190,11 +192,24 @@ def _pools(data: Path, selection: Selection, part: Literal["labelled", "all"]) -
 
 
 def _replies(data: Path, selection: Selection, number: int, seed: int) -> list[tuple[str, str]]:
-    """Contexts and replies within the training pools' contexts: what the dialogues say without labels."""
+    """Contexts and replies within the training pools' contexts, as icalib's domain pre-training may read them.
+
+    Replies that are candidates of the dialogue's own pools, or of any pool after the same utterance, are left out.
+    """
+    pools, dialogues = _pools(data, selection, "all"), set[tuple[str, int]]()
+    answers = set[tuple[int, int]]()
+    held_out = (pool for split in ("validation", "test") for rows in iter_pools(data, split) for pool in as_pools(rows))
+    for pool in chain(pools, held_out):
+        last, keys = text_key(pool.context[-1].text), [text_key(candidate) for candidate in pool.candidates]
+        answers.update((last, key) for key in keys)
+        dialogues.update((pool.dialog_id, key) for key in keys)
     found: dict[tuple[str, str], None] = {}
-    for pool in _pools(data, selection, "all"):
+    for pool in pools:
         texts = [utterance.text for utterance in pool.context]
-        found.update({("\n".join(texts[:turn]), texts[turn]): None for turn in range(1, len(texts))})
+        for turn in range(1, len(texts)):
+            before, reply = text_key(texts[turn - 1]), text_key(texts[turn])
+            if (before, reply) not in answers and (pool.dialog_id, reply) not in dialogues:
+                found["\n".join(texts[:turn]), texts[turn]] = None
     every = [*found]
     chosen = np.random.default_rng(seed).permutation(len(every))[:number]
     return [every[index] for index in chosen.tolist()]
