@@ -195,3 +195,6 @@ def _artifacts(value: Any) -> Iterator[Artifact]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _artifacts(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _artifacts(item)

@@ -104,7 +104,8 @@ def read_rows(
 
 def read_column(folder: str | Path, split: Split, name: str) -> NDArray[Any]:
     """Return a column of numbers of a split, e.g. label_order."""
-    return np.concatenate([batch[name].to_numpy() for batch in iter_pools(folder, split, [name])])
+    columns = (batch[name].to_numpy() for batch in iter_pools(folder, split, [name]))
+    return np.concatenate([np.zeros(0, np.int64), *columns])  # a split may have no pools
 
 
 def as_pools(table: pa.Table | pa.RecordBatch) -> Iterator[Pool]:

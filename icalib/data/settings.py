@@ -102,7 +102,7 @@ class PrepareSettings(Settings):
 
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
-        return self.model_dump(exclude={"format"})
+        return self.model_dump(mode="json", exclude={"format"})
 
     def reading(self) -> dict[str, Any]:
         """Return the options of `open_source`."""

@@ -56,7 +56,7 @@ def _exact_formats(run: FinishedRun, calibration: CalibrationChoice) -> list[Exp
 def _parts(run: FinishedRun, calibration: CalibrationChoice) -> Iterator[tuple[str, tuple[ExportFormat, ...]]]:
     """Yield what a run does that not every format expresses, with the formats that do."""
     method, map_ = run.config.settings, run.fitted.calibration
-    if calibration == "run" and not isinstance(map_, AffineMap | None):
+    if (calibration == "run" or not method.regime.trains) and not isinstance(map_, AffineMap | None):
         found = f"its calibration is {own_calibrator(run)}, which isn't linear in the logit (--calibration platt is)"
         yield found, ()
     if not method.regime.trains:

@@ -69,11 +69,16 @@ def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Loaded
     method, cpu = run.config.settings, torch.device("cpu")
     model = LoadedUntrained.load(method.encoder, folder / "similarity" if folder else None, cpu)
     subject = Subject(run=run, model=model, **_calibrated(run, choice))
-    if not method.regime.trains or folder is None:
+    if method.regime.trains and folder is not None:
+        fitted = SumOfParts.load(folder / PARTS_FILE)  # the logit is made of the cosine alone
+        of_cosine = AffineMap(slope=fitted.weight("similarity"), offset=fitted.offset)
+    elif choice != "run" and isinstance(run.fitted.calibration, AffineMap):
+        of_cosine = run.fitted.calibration  # an untrained run's logit is that of its calibrated probability
+    else:
         return subject
-    of_logit, fitted = subject.affine, SumOfParts.load(folder / PARTS_FILE)  # the logit is made of the cosine alone
-    slope, offset = of_logit.slope * fitted.weight("similarity"), of_logit.slope * fitted.offset + of_logit.offset
-    return replace(subject, calibration=AffineMap(slope=slope, offset=offset))
+    slope, offset = subject.affine.slope, subject.affine.offset
+    composed = AffineMap(slope=slope * of_cosine.slope, offset=slope * of_cosine.offset + offset)
+    return replace(subject, calibration=composed)
 
 
 def own_calibrator(run: FinishedRun) -> str:

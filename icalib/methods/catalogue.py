@@ -40,7 +40,7 @@ def describe(name: str) -> str:
     if name.startswith(EXTERNAL):
         return f"The stock reranker {name.removeprefix(EXTERNAL)}, as it was downloaded; no training."
     text = _module(name).__doc__ if "." in name else docstring(module_path(name))
-    return (text or "").strip().splitlines()[0]
+    return next(iter((text or "").strip().splitlines()), "")
 
 
 def load_method(name: str) -> Method:

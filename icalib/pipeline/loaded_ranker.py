@@ -103,6 +103,8 @@ class LoadedRanker:
         checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
         options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
         self._guarantees.check(options)
+        if not checked:
+            return Predicted([], [])
         pools = [question.pool(_pool_id(index), self.context_turns) for index, question in enumerate(checked)]
         return self._guarantees.answers(checked, self._score(pools), options)
 

@@ -12,7 +12,7 @@ from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, Stage
 from icalib.core.files import read_json, read_json_list
 from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
-from icalib.core.run_tables import TRAINING_SCHEMA, RoundSummary
+from icalib.core.run_tables import PSEUDO_LABEL_SCHEMA, TRAINING_SCHEMA, RoundSummary
 from icalib.core.storage import location, push
 from icalib.generation.job import SUMMARY, generated_texts
 
@@ -97,7 +97,8 @@ class RunRecord:
         summary = read_json(stage.path / "summary.json")
         folder = Path("rounds") / str(stage.round)
         shards = [read_parquet(path) for path in sorted(stage.path.glob("pseudo-*.parquet"))]
-        self._folder.write_table(f"{folder}/pseudo_labels.parquet", pa.concat_tables(shards))
+        labels = pa.concat_tables([PSEUDO_LABEL_SCHEMA.empty_table(), *shards])  # all pools may be labelled
+        self._folder.write_table(f"{folder}/pseudo_labels.parquet", labels)
         self._folder.write_json(f"{folder}/summary.json", summary)
         self._emit(Message(_format_round(RoundSummary.model_validate(summary))))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 
 from icalib.core.files import reading
 from icalib.core.run_folder import RunFolder
+from icalib.core.storage import local_path
 
 CASES_PER_KIND = 4
 
@@ -54,7 +54,7 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
     None where the pools' texts are gone or the runs have no pool in common.
     """
     labels, first = tuple(runs), next(iter(runs.values()))
-    pools_file = Path(first.config["data"]) / "test.parquet"
+    pools_file = local_path(first.config["data"]) / "test.parquet"
     predictions = [_by_pool(run.predictions("test")) for run in runs.values()]
     shared = sorted(set[str].intersection(*(set(table) for table in predictions)))
     if not pools_file.is_file() or not shared:

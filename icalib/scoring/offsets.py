@@ -41,7 +41,7 @@ class Offsets:
 
     def of_pools(self, pools: Sequence[TokenPool], view: View) -> npt.NDArray[np.float64]:
         """Return the offsets of all pairs of some pools, [N]."""
-        return np.concatenate([self.of_view[view][pool.row] for pool in pools])
+        return np.concatenate([np.zeros(0), *(self.of_view[view][pool.row] for pool in pools)])
 
     def of_pair(self, row: int, candidate: int, view: View) -> float:
         """Return the offset of a pair."""

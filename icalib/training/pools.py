@@ -70,6 +70,11 @@ class PoolCurriculum:
         """Number of ids of the context of each pool in the store, and of its candidates."""
         return self.layout.context_lengths(self.store.lengths("context")), self.store.lengths("candidates")
 
+    @cached_property
+    def _with_none(self) -> bool:
+        """Whether a pool has no right candidate."""
+        return any(not pool.labels.any() for pool in self.pools)
+
     def _lengths(self, number: int, drawn: Positions) -> Numbers:
         """Return the number of ids in each input of a pool with some of its candidates."""
         (contexts, texts), labels = self._ids, self.pools[number]
@@ -82,8 +87,7 @@ class PoolCurriculum:
         inputs = [encoded for example in examples for encoded in self.layout.inputs(*self._texts(example.labels))]
         labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
         sizes = [len(example.labels.labels) for example in examples]
-        with_none = any(not pool.labels.any() for pool in self.pools)
-        loss = self.loss.of_pools(sizes, with_none=with_none)
+        loss = self.loss.of_pools(sizes, with_none=self._with_none)
         batch = make_batch(inputs, self.layout, device)
         losses_P = forward("answer", batch, labels_B=to_device(torch.from_numpy(labels), device), loss=loss)
         return "answer_plain", losses_P.sum()

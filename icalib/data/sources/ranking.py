@@ -23,7 +23,18 @@ from icalib.core.errors import DataError
 from icalib.core.text import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
 from icalib.data.sources.messages import Role, turns
-from icalib.data.sources.records import Raw, Reader, Source, accepted, alternating, build, joined, pool_from, spaced
+from icalib.data.sources.records import (
+    Raw,
+    Reader,
+    Source,
+    accepted,
+    alternating,
+    build,
+    joined,
+    pool_from,
+    spaced,
+    unique,
+)
 from icalib.data.sources.rows import (
     check_columns,
     first_rows,
@@ -55,6 +66,9 @@ NO_RIGHT = "queries without a right answer"
 NO_WRONG = "queries without a wrong answer"
 _RIGHT_ABOVE = 0.5  # labels above it are of right answers
 _SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on the query alone
+
+
+_SORT = "Sort the rows by query: those of one query must follow each other, or they would be wrong answers to it."
 
 
 @dataclass(frozen=True)
@@ -168,7 +182,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
         return replace(source, pools=lambda on_reject: accepted(table.records(files), table.pool, on_reject))
     return replace(
         source,
-        answers=lambda on_reject: accepted(table.records(files), table.answers, on_reject),
+        answers=lambda on_reject: accepted(table.records(files), unique(table.answers, "dialog_id", _SORT), on_reject),
         understood=f"{understood}; wrong answers are mined, since there are none",
     )
 

@@ -78,7 +78,7 @@ def _parsed(raw: Raw, parse: Callable[[Raw], T]) -> T:
         raise raw.error("found half of a surrogate pair, which is no character") from None
 
 
-def unique(parse: Callable[[Raw], T | None], field: str) -> Callable[[Raw], T | None]:
+def unique(parse: Callable[[Raw], T | None], field: str, cure: str = "") -> Callable[[Raw], T | None]:
     """Return a function like `parse` that refuses a record whose id, in `field`, an earlier record has used."""
     first_line: dict[str, tuple[Path, int]] = {}
 
@@ -90,7 +90,7 @@ def unique(parse: Callable[[Raw], T | None], field: str) -> Callable[[Raw], T | 
         if record_id in first_line:
             path, line = first_line[record_id]
             where = f"on line {line}" + (f" of {path}" if path != raw.path else "")
-            raise raw.error(f'{field} "{shortened(record_id)}" was used before, {where}', field=field)
+            raise raw.error(f'{field} "{shortened(record_id)}" was used before, {where}', cure, field=field)
         first_line[record_id] = raw.path, raw.line
         return record
 

@@ -13,7 +13,7 @@ from helpers.stores import Machines
 from icalib.core.errors import Abandoned, StorageError
 from icalib.core.events import Event, Message
 from icalib.core.files import write_json
-from icalib.core.job import Job
+from icalib.core.job import Artifact, Job
 from icalib.core.stage_cache import RESUME, StageCache, StageName, remove_stage, share
 
 
@@ -21,6 +21,13 @@ class Seeded(Job):
     """A job with one setting."""
 
     seed: int = 0
+
+
+class Several(Job):
+    """A job that reads several artifacts."""
+
+    several: tuple[Artifact, ...]
+    of: dict[str, tuple[Artifact, ...]]
 
 
 class Build:
@@ -219,3 +226,9 @@ def test_a_stage_in_use_is_not_removed(tmp_path: Path) -> None:
     del cache
     assert remove_stage(stage.path)
     assert not stage.path.exists()
+
+
+def test_a_job_reads_the_artifacts_in_its_tuples(tmp_path: Path) -> None:
+    """As a machine without them would fetch no encoder of an intent job."""
+    artifact = Artifact(path=tmp_path, digest="d")
+    assert list(Several(several=(artifact, artifact), of={"name": (artifact,)}).artifacts()) == [artifact] * 3

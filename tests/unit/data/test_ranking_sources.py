@@ -109,3 +109,11 @@ def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
         pools(write_lines(tmp_path / "list.jsonl", CANDIDATES | {"label": 3}))
     with pytest.raises(DataError, match='"often" as label'):
         pools(write_lines(tmp_path / "test.jsonl", PAIRS[0], {"query": "a", "passage": "p", "label": "often"}))
+
+
+def test_right_answers_of_a_query_that_are_not_together_are_refused(tmp_path: Path) -> None:
+    """As dialogues of their own they would mine each other as wrong answers."""
+    rows = [{"query_id": name, "query": name, "positive": text} for name, text in ("1a", "2b", "1c")]
+    source = open_source(write_lines(tmp_path / "apart.jsonl", *rows), None, {})
+    with pytest.raises(DataError, match=r"used before, on line 1.*Sort the rows"):
+        list(source.answers(None))
