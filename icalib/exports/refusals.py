@@ -57,8 +57,8 @@ def _parts(run: FinishedRun, calibration: CalibrationChoice) -> Iterator[tuple[s
     """Yield what a run does that not every format expresses, with the formats that do."""
     method, map_ = run.config.settings, run.fitted.calibration
     if (calibration == "run" or not method.regime.trains) and not isinstance(map_, AffineMap | None):
-        found = f"its calibration is {own_calibrator(run)}, which isn't linear in the logit (--calibration platt is)"
-        yield found, ()
+        linear = "--calibration platt" if method.regime.trains else "a run with --set calibration=platt"
+        yield f"its calibration is {own_calibrator(run)}, which isn't linear in the logit ({linear} is)", ()
     if not method.regime.trains:
         yield "it ranks by a bi-encoder, which reads both texts separately", ("sentence-transformer",)
         return
