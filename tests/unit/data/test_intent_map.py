@@ -83,6 +83,7 @@ def test_pools_have_the_names_of_the_map(tmp_path: Path) -> None:
 
 def test_the_same_map_gives_the_existing_pools(tmp_path: Path) -> None:
     simulate(tmp_path / "desk.jsonl", num_dialogues=60, seed=1)
-    settings = validated(PrepareSettings, {"map_intents": {"user": {"*": "U"}, "agent": {"*": "A"}}, "num_candidates": 3})
+    by_role = {"user": {"*": "U"}, "agent": {"*": "A"}}
+    settings = validated(PrepareSettings, {"map_intents": by_role, "num_candidates": 3})
     first = prepare(tmp_path / "desk.jsonl", tmp_path / "pools", settings)
     assert prepare(tmp_path / "desk.jsonl", tmp_path / "pools", settings) == first
