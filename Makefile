@@ -92,7 +92,7 @@ results: $(DOCS_TOOLS) ## write the tables and pictures of docs/ from docs/resul
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/presets.py
 
-cast: $(DOCS_TOOLS) ## record the terminal of the quick start anew, in two minutes
+cast: $(DOCS_TOOLS) ## record the terminal of the quick start anew, in minutes
 	$(BIN)/python docs/cast.py
 
 notebooks: $(DOCS_TOOLS) ## execute the notebooks of examples/ and store what they print
