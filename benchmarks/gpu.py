@@ -5,7 +5,8 @@
 
 It prints, beside the goals: pairs a second of scoring, and the minutes that 1.3 million pairs would take (extrapolated
 from the timed part; goal: 10 on one H200 with T = 10); the share of the matmul peak that was measured before; pairs a
-second of training with ZeRO 1, 2 and 3 on all GPUs, where there are two; and of scoring tasks that share a GPU.
+second of training through Ray Train and DeepSpeed and by sentence-transformers, and with ZeRO 1, 2 and 3 on all GPUs
+(on one, that they work); and of scoring tasks that share a GPU.
 """
 
 from __future__ import annotations
@@ -14,11 +15,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from common import ROOT, in_fresh_process, made_here, product_rate, score_job, wait
+from common import (
+    ROOT,
+    Ratio,
+    alternate,
+    in_fresh_process,
+    made_here,
+    print_table,
+    product_rate,
+    score_job,
+    text_pairs,
+    wait,
+)
+from training_runs import ray_and_deepspeed, sentence_transformers, training_job
 
 sys.path.append(str(ROOT / "tests"))  # tests/helpers makes the backbone
 
@@ -27,8 +41,9 @@ from helpers.tiny_models import pool_texts, token_store, write_tiny_bert
 from icalib.core.events import ignore
 from icalib.core.files import read_json
 from icalib.data.encoding import Budget, TokenStore
+from icalib.data.pools import as_pools, iter_pools
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.selection import Selection
+from icalib.data.selection import Limit, Selection
 from icalib.data.simulate import simulate
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
@@ -44,6 +59,8 @@ GOAL_PAIRS, GOAL_MINUTES, NUM_PASSES = 1_300_000, 10, 10
 BUDGET = Budget(max_context_tokens=96, max_candidate_tokens=28)  # 127 tokens at most; the backbone has 128 positions
 POOLS_PER_SHARD, MAX_TOKENS = 128, 16384
 TASKS_PER_GPU = 4  # of those that share one
+TRAINING_ROUNDS, TRAINING_POOLS = 2, 800
+LIMIT: Limit = {"train": TRAINING_POOLS, "validation": 1}
 
 
 class Size(NamedTuple):
@@ -68,13 +85,16 @@ def main() -> int:
     number = 1 if rehearse else torch.cuda.device_count()
     name = "a rehearsal on CPUs" if rehearse else f"{number} × {torch.cuda.get_device_name()}"
     print(f"{name}; {size.layers} layers of width {size.width}, random weights", flush=True)
-    tests = subprocess.run([sys.executable, "-m", "pytest", "-m", "gpu", "-rs", str(ROOT / "tests")], check=False)
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "gpu", "-rs", str(ROOT / "tests" / "gpu")], check=False
+    )
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         _write_inputs(work, size)
         peak = product_rate((size.matrix, size.matrix, size.matrix), torch.bfloat16, device.type, rounds=2, products=20)
         _score(work, size, device, peak)
-        in_fresh_process(_train_with_zero, work, number, rehearse)
+        _train_beside_sentence_transformers(work)
+        in_fresh_process(_train_with_zero, work, number)
         in_fresh_process(_share_gpus, work, number, rehearse)
     return tests.returncode
 
@@ -140,11 +160,25 @@ def _seconds(job: ColumnJob, device: torch.device) -> float:
         return time.perf_counter() - started
 
 
-def _train_with_zero(work: Path, number: int, rehearse: bool) -> None:
+def _train_beside_sentence_transformers(work: Path) -> None:
+    """Train the backbone in turn by both, in bf16 and batches of 16."""
+    pools = (pool for rows in iter_pools(work / "pools", "train") for pool in as_pools(rows))
+    pairs, labels = text_pairs(list(islice(pools, TRAINING_POOLS)))
+    selection = Selection(labelled_fraction=1.0, limit=LIMIT)
+    job = training_job(work, "bf16", _ranker(work)).model_copy(update={"selection": selection})
+    ratio = Ratio("icalib", "sentence-transformers", "≥ 1.8")
+    figures = alternate(
+        {
+            ratio.ours: lambda: ray_and_deepspeed(job),
+            ratio.other: lambda: sentence_transformers(pairs, labels, bf16=True, backbone=str(work / "backbone")),
+        },
+        TRAINING_ROUNDS,
+    )
+    print_table(f"Training on {len(pairs)} pairs in batches of 16, one worker, bf16", "pairs/s", figures, [ratio])
+
+
+def _train_with_zero(work: Path, number: int) -> None:
     """Train on all GPUs with each ZeRO stage."""
-    if number < 2 and not rehearse:
-        print("\nTraining with ZeRO 1 to 3 needs two GPUs; skipped.")
-        return
     from icalib.distributed import session
     from icalib.distributed.training import train
 
@@ -155,7 +189,7 @@ def _train_with_zero(work: Path, number: int, rehearse: bool) -> None:
             ranker=_ranker(work),
             loss=BinaryCrossEntropy.Config(),
             training=TrainingSettings(epochs=1, batch_size=64 * number, max_tokens_per_batch=8192, zero_stage=stage),
-            selection=Selection(labelled_fraction=1.0, limit={"train": 500, "validation": 1}),
+            selection=Selection(labelled_fraction=1.0, limit=LIMIT),
             train_tokens=made_here(work / "train.arrow"),
             validation_tokens=made_here(work / "validation.arrow"),
             seed=1,

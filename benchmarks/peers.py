@@ -123,7 +123,7 @@ def _cross_encoder(pools: Callable[[], list[Pool]], learning_rate: float, epochs
 
     from icalib.encoders.backbone import backbone_path
 
-    model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=MAX_TOKENS, device="cpu")
+    model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=MAX_TOKENS)
     rows = [
         {"context": _text(pool), "candidate": candidate, "label": float(index in pool.right)}
         for pool in pools()
@@ -149,7 +149,7 @@ def _bi_encoder(
 
     from icalib.encoders.off_the_shelf import model_folder
 
-    model = SentenceTransformer(str(model_folder(start)), device="cpu")
+    model = SentenceTransformer(str(model_folder(start)))
     model.max_seq_length = MAX_TOKENS
     rows = [{"anchor": context, "positive": reply} for context, reply in pairs()]
     SentenceTransformerTrainer(
@@ -167,8 +167,8 @@ def _trainer_settings(learning_rate: float, epochs: int, seed: int) -> dict[str,
         "num_train_epochs": epochs,
         "learning_rate": learning_rate,
         "seed": seed,
-        "bf16": resolve_precision("auto", torch.device("cpu")) == "bf16",
-        "use_cpu": True,
+        "bf16": resolve_precision("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu")) == "bf16",
+        "use_cpu": not torch.cuda.is_available(),
         "save_strategy": "no",
         "logging_strategy": "no",
         "report_to": "none",

@@ -1,7 +1,7 @@
 """Training runs to compare: through Ray and DeepSpeed, the same loop bare, and sentence-transformers.
 
-Each gives training pairs a second, at the same batch size, in one epoch over the same pairs, on all cores, in a
-fresh process.
+Each gives training pairs a second, at the same batch size, in one epoch over the same pairs, on a GPU or all cores, in
+a fresh process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from common import BACKBONE, in_fresh_process, made_here, num_cores, silently
 
 from icalib.core.files import read_json
 from icalib.data.selection import Selection
-from icalib.encoders.backbone import backbone_path
+from icalib.encoders.backbone import backbone_path, load_config
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.precision import Precision
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 SETTINGS = TrainingSettings(epochs=1)
 
 
-def training_job(tokens: Path, precision: Precision) -> CrossEncoderJob:
+def training_job(tokens: Path, precision: Precision, ranker: RankerConfig | None = None) -> CrossEncoderJob:
     """All training pools of the token files; validation with one pool, so that the loop is all that counts."""
     return CrossEncoderJob(
-        ranker=RankerConfig(),
+        ranker=ranker or RankerConfig(),
         loss=BinaryCrossEntropy.Config(),
         training=SETTINGS.model_copy(update={"precision": precision}),
         selection=Selection(labelled_fraction=1.0, limit={"validation": 1}),
@@ -54,9 +54,11 @@ def bare_loop(job: CrossEncoderJob, threads: int | None = None) -> float:
     return in_fresh_process(_bare_loop, job.model_dump_json(), threads)
 
 
-def sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], *, bf16: bool) -> float:
+def sentence_transformers(
+    pairs: Sequence[tuple[str, str]], labels: Sequence[float], *, bf16: bool, backbone: str = BACKBONE
+) -> float:
     """CrossEncoderTrainer with its own settings but for batch size, learning rate and precision."""
-    return in_fresh_process(silently, _sentence_transformers, pairs, labels, bf16)
+    return in_fresh_process(silently, _sentence_transformers, pairs, labels, bf16, backbone)
 
 
 def mean_length(store: TokenStore) -> float:
@@ -117,14 +119,17 @@ class _Saver:
         """Nobody watches."""
 
 
-def _sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[float], bf16: bool) -> float:
+def _sentence_transformers(
+    pairs: Sequence[tuple[str, str]], labels: Sequence[float], bf16: bool, backbone: str
+) -> float:
     from datasets import Dataset
     from sentence_transformers import CrossEncoder
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
     from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
     torch.set_num_threads(num_cores())
-    model = CrossEncoder(backbone_path(BACKBONE), num_labels=1, max_length=512, device="cpu")
+    path = backbone_path(backbone)
+    model = CrossEncoder(path, num_labels=1, max_length=min(512, load_config(path).max_position_embeddings))
     contexts, candidates = zip(*pairs, strict=True)
     with tempfile.TemporaryDirectory() as folder:
         trainer = CrossEncoderTrainer(
@@ -135,7 +140,7 @@ def _sentence_transformers(pairs: Sequence[tuple[str, str]], labels: Sequence[fl
                 per_device_train_batch_size=SETTINGS.batch_size,
                 learning_rate=SETTINGS.learning_rate,
                 bf16=bf16,
-                use_cpu=True,
+                use_cpu=not torch.cuda.is_available(),
                 save_strategy="no",
                 logging_strategy="no",
                 report_to="none",

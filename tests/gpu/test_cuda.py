@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,19 +34,26 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Generator[None, None, None]:
     read = Tensor.cpu
 
     def cpu(tensor: Tensor) -> Tensor:
-        torch.cuda.set_sync_debug_mode("default")
+        on_waiting("default")
         try:
             return read(tensor)
         finally:
-            torch.cuda.set_sync_debug_mode("error")
+            on_waiting("error")
 
     with monkeypatch.context() as patch:
         patch.setattr(Tensor, "cpu", cpu)
-        torch.cuda.set_sync_debug_mode("error")
         try:
+            on_waiting("error")
             yield
         finally:
-            torch.cuda.set_sync_debug_mode("default")
+            on_waiting("default")
+
+
+def on_waiting(mode: str) -> None:
+    """Set what CUDA does where this process waits for it; torch warns once that this is a prototype."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def scores(
