@@ -41,7 +41,10 @@ _NO_JOBS = ("submit", "jobs", "label")  # about jobs, or with people in the midd
 def doctor(
     address: Address = None,
     runs: Runs = Path("runs"),
-    workers: Annotated[int, typer.Option(min=1, help="Training workers that must fit and reach each other.")] = 2,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training workers that must fit and reach each other; default: one per GPU, or two."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a machine or cluster before it costs money; each failure says what to do about it.
@@ -64,7 +67,7 @@ def doctor(
     raise typer.Exit(int(bool(failed)))
 
 
-def _examined(address: str | None, runs: Path, workers: int, begins: Callable[[str], None]) -> Iterator[Check]:
+def _examined(address: str | None, runs: Path, workers: int | None, begins: Callable[[str], None]) -> Iterator[Check]:
     from icalib.distributed.doctor import examine, join
     from icalib.distributed.session import stop
 

@@ -50,8 +50,11 @@ def join(address: str | None) -> Check:
     return Check("cluster", "ok", "; ".join([f"joined {address}" if address else "this machine", *notes]))
 
 
-def examine(runs: Path, num_workers: int, on_begin: Callable[[str], None]) -> Iterator[Check]:
-    """Check the cluster that was joined, without nodes that don't answer; `on_begin` receives what is checked next."""
+def examine(runs: Path, num_workers: int | None, on_begin: Callable[[str], None]) -> Iterator[Check]:
+    """Check the cluster that was joined, without nodes that don't answer; `on_begin` receives what is checked next.
+
+    Without `num_workers` there is one per GPU, as in a run, or two without GPUs.
+    """
     on_begin("the machine of every node")
     nodes = alive_nodes()
     answered, refused = ask(nodes, inspect_machine)
@@ -67,13 +70,14 @@ def examine(runs: Path, num_workers: int, on_begin: Callable[[str], None]) -> It
     yield check_token([node for node in nodes if not answered[node.name][1]])
     on_begin("storage from every node")
     folder = runs / f"doctor-{secrets.token_hex(4)}"
-    resources = Resources(num_workers, any(node.gpus for node in nodes), 1, num_scorers=2)
+    gpus = sum(node.gpus for node in nodes)
+    resources = Resources(num_workers or gpus or 2, gpus > 0, 1, num_scorers=2)
     needed = [check_storage(nodes, folder), check_workers(resources)]
     yield from needed
     if any(check.status != "ok" for check in needed):
         yield Check("training step", "warn", "skipped", "Do first what storage and workers need.")
         return
-    on_begin(f"training and scoring by {num_workers} workers")
+    on_begin(f"training and scoring by {resources.num_workers} workers")
     yield from _rehearse(nodes, folder, resources)
 
 
