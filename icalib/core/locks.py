@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -60,3 +62,16 @@ class FileLock:
 
     def __exit__(self, *error: object) -> None:
         self.release()
+
+
+@contextmanager
+def alone(path: Path, on_wait: Callable[[], None]) -> Generator[None, None, None]:
+    """Hold the lock on a file for as long as the block lasts; `on_wait` is called if that means to wait."""
+    lock = FileLock(path)
+    if not lock.acquire(wait=False):
+        on_wait()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -20,7 +20,7 @@ from icalib.core.errors import Abandoned, DamagedFileError, StorageError
 from icalib.core.events import Emit, Message, StageFinished, StageStarted, ignore
 from icalib.core.files import reading, write_json
 from icalib.core.job import Artifact, Job
-from icalib.core.locks import FileLock
+from icalib.core.locks import FileLock, alone
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
 
 RESUME = "ray"
@@ -28,7 +28,8 @@ RESUME = "ray"
 _DONE = "stage.json"
 _FILES = "files"
 _NOT_CONTENT = (_DONE, RESUME)
-_LOCKS = ".locks"
+LOCKS = ".locks"
+"""Folder beside what its locks guard."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,9 @@ class StageCache:
         in_use = FileLock(_lock_path(folder, "use"))  # no other process removes the stage while this cache is in use
         in_use.acquire(shared=True)
         self._in_use.append(in_use)
-        building = FileLock(_lock_path(folder, "build"))  # no other process computes it meanwhile
-        if not building.acquire(wait=False):
-            self._emit(Message(f"{name}: waiting: another process is computing this stage"))
-            building.acquire()
-        try:
+        waiting = Message(f"{name}: waiting: another process is computing this stage")
+        with alone(_lock_path(folder, "build"), lambda: self._emit(waiting)):
             stage = self._reused_or_built(name, job, digest, folder, build)
-        finally:
-            building.release()
         self.finished.append(stage)
         seconds = round(stage.seconds, 2)
         self._emit(StageFinished(str(name), name.label, name.round, digest, folder, seconds, stage.reused))
@@ -200,4 +196,4 @@ def remove_stage(folder: Path) -> bool:
 
 
 def _lock_path(folder: Path, purpose: str) -> Path:
-    return folder.parent / _LOCKS / f"{folder.name}.{purpose}"
+    return folder.parent / LOCKS / f"{folder.name}.{purpose}"

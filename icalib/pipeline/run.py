@@ -20,9 +20,10 @@ from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import read_json, write_json
+from icalib.core.locks import alone
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
-from icalib.core.stage_cache import JobCache, StageCache
+from icalib.core.stage_cache import LOCKS, JobCache, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import read_column, read_pool_set
@@ -80,6 +81,12 @@ def run(config: RunConfig, context: RunContext, *, fresh: bool = False, folder: 
     pool_set = read_pool_set(config.data)
     check_fits(config, pool_set)
     folder = folder or run_folder_of(config, context.runs)
+    waiting = Message(f"{location(folder.path)}: waiting: another process is computing this run")
+    with alone(folder.path.parent / LOCKS / f"{folder.name}.run", lambda: context.emit(waiting)):
+        return _run(config, context, folder, pool_set, fresh=fresh)
+
+
+def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: PoolSet, *, fresh: bool) -> RunFolder:
     if fresh:
         remove(folder.path)
     pull(folder.path, leave_out="checkpoints")

@@ -10,11 +10,15 @@ import pytest
 from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
+from icalib.core.events import Event, Message
+from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
+from icalib.core.stage_cache import LOCKS
 from icalib.data.pools import as_pools, read_column, read_pool_set, read_rows
 from icalib.data.schema import Split
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.run import check_fits, run
+from icalib.pipeline.run import check_fits, run, run_folder_of
+from icalib.stages.executor import LocalExecutor
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +91,21 @@ def test_a_split_without_known_labels_is_refused_with_the_settings(
     monkeypatch.setattr("icalib.pipeline.run.read_column", unknown)
     with pytest.raises(SettingError, match=r"no validation pool of .* has a known right candidate"):
         check_fits(settings, read_pool_set(tiny_pools))
+
+
+def test_a_process_waits_for_another_one_that_computes_the_same_run(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    config, notes = small_settings("bm25", tiny_pools, tiny_bert), list[str]()
+    folder = run_folder_of(config, tmp_path)
+    other = FileLock(folder.path.parent / LOCKS / f"{folder.name}.run")
+    other.acquire()
+
+    def note(event: Event) -> None:
+        if isinstance(event, Message) and "another process is computing this run" in event.text:
+            notes.append(event.text)
+            other.release()
+
+    run(config, run_context(tmp_path, note, LocalExecutor()))
+    assert len(notes) == 1
+    assert folder.is_finished
