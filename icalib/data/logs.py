@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from icalib.core.errors import DataError
 from icalib.core.files import atomic_write
 from icalib.core.parquet import map_arrow
-from icalib.data.encoding import Budget, Ids, Lists, Tokenize, id_lists, ids_by_text
+from icalib.data.encoding import Budget, IdLists, Ids, Lists, Tokenize, ids_by_text
 from icalib.data.mining import Progress
 from icalib.data.sources.records import OnReject, Source
 from icalib.data.splits import text_key
@@ -77,6 +77,7 @@ class LogStore:
 
     def __init__(self, path: Path) -> None:
         self._table = map_arrow(path)
+        self._ids = IdLists(self._table["ids"])
 
     def __len__(self) -> int:
         return self._table.num_rows
@@ -87,4 +88,4 @@ class LogStore:
 
     def utterances(self, row: int, start: int, stop: int) -> list[Ids]:
         """Return the token ids of some utterances of a dialogue."""
-        return id_lists(self._table["ids"].slice(row, 1))[start:stop]
+        return self._ids.at(row, start, stop)

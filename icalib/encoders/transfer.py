@@ -28,5 +28,8 @@ _MAX_TOKENS_ON_CPU = 1024  # larger batches have more padding, and states that e
 
 def forward_batches(lengths: Sequence[int], max_tokens: int, device: torch.device) -> list[npt.NDArray[np.int64]]:
     """Return the indices of the inputs in each batch of a pass without gradients; an empty list without inputs."""
-    limit = max_tokens if device.type != "cpu" else min(max_tokens, _MAX_TOKENS_ON_CPU)
-    return ordered_batches(lengths, 256, limit) if lengths else []
+    if not lengths:
+        return []
+    if device.type == "cpu":
+        return ordered_batches(lengths, 256, min(max_tokens, _MAX_TOKENS_ON_CPU))
+    return ordered_batches(lengths, len(lengths), max_tokens)

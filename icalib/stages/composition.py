@@ -24,8 +24,9 @@ class ScoringSettings(Settings):
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision of forward passes, as in training."""
-    max_tokens_per_batch: int = Field(default=8192, ge=512)
-    """Maximum number of padded tokens per forward pass; at most 1024 are used on a CPU, which is faster there."""
+    max_tokens_per_batch: int = Field(default=65536, ge=512)
+    """Maximum number of padded tokens per forward pass on a GPU; at most 1024 are used on a CPU, which is faster
+    there."""
     pools_per_shard: int = Field(default=32, ge=1)
     """Number of pools per task and file; results depend on it, because it determines the batches."""
 
