@@ -57,6 +57,8 @@ def score(
     """
     starting(f"score {location(run)}")
     if pairs is not None and data is None:
+        if limit is not None:
+            raise SettingError("--limit takes the first pools of --data; of PAIRS, give the rows that you want.")
         _score_pairs(run, pairs, out, rows_per_file, place.place())
     elif pairs is None and data is not None:
         _score_pools(run, data, split, limit, out, place.place())

@@ -21,6 +21,7 @@ from icalib.core.errors import SettingError
 from icalib.core.files import content_digest, file_digest, read_json, read_json_list
 from icalib.core.text import shortened
 from icalib.data.batching import ordered_batches
+from icalib.encoders.architecture import max_length
 from icalib.encoders.backbone import EMBEDDED, backbone_path, loading
 
 Floats = npt.NDArray[np.float64]
@@ -185,9 +186,10 @@ class StockRanker:
         auto = "AutoModelForSequenceClassification" if self.settings.kind == "cross-encoder" else "AutoModel"
         self._model = _loaded(auto, name, self.settings.transformer, use_safetensors=True).to(device).eval().float()
         self._tokenizer = _loaded("AutoTokenizer", name, self.settings.transformer, use_fast=True)
-        limits = [self._tokenizer.model_max_length, getattr(self._model.config, "max_position_embeddings", None)]
-        known = [limit for limit in limits if limit and limit > 0]
-        self.max_length = int(self.settings.max_length or min(known))
+        limits = [self._tokenizer.model_max_length]
+        if (getattr(self._model.config, "max_position_embeddings", None) or 0) > 0:
+            limits.append(max_length(self._model.base_model))
+        self.max_length = int(self.settings.max_length or min(limits))
 
     def scores(self, contexts: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]]) -> list[Floats]:
         """Return the scores of each pool's candidates: logits of a cross-encoder, without a sigmoid, which makes ties

@@ -88,6 +88,13 @@ def test_the_oldest_utterances_are_left_out_first(classifier: Path) -> None:
     assert found == pytest.approx(expected)
 
 
+def test_positions_of_padding_are_not_for_tokens(tiny_roberta: Path, tmp_path: Path) -> None:
+    ranker = StockRanker(str(write_tiny_classifier(tmp_path, tiny_roberta)), CPU)
+    assert ranker.max_length == ranker._model.config.max_position_embeddings - 2
+    (found,) = ranker.scores([["my printer hums " * 90]], [["yes " * 90]])  # longer than the limit
+    assert np.isfinite(found).all()
+
+
 def test_what_is_not_implemented_is_refused(classifier: Path, tiny_bert: Path, tmp_path: Path) -> None:
     config = AutoConfig.from_pretrained(classifier, num_labels=3)
     BertForSequenceClassification(config).save_pretrained(tmp_path / "three")
