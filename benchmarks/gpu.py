@@ -57,9 +57,9 @@ from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDro
 
 GOAL_PAIRS, GOAL_MINUTES, NUM_PASSES = 1_300_000, 10, 10
 BUDGET = Budget(max_context_tokens=96, max_candidate_tokens=28)  # 127 tokens at most; the backbone has 128 positions
-POOLS_PER_SHARD, MAX_TOKENS = 128, 16384
+POOLS_PER_SHARD, MAX_TOKENS = 128, 65536
 TASKS_PER_GPU = 4  # of those that share one
-TRAINING_ROUNDS, TRAINING_POOLS = 2, 800
+TRAINING_ROUNDS, TRAINING_POOLS = 3, 300
 LIMIT: Limit = {"train": TRAINING_POOLS, "validation": 1}
 
 
@@ -72,7 +72,7 @@ class Size(NamedTuple):
     matrix: int
 
 
-BERT_BASE, TINY = Size(12, 768, 1200, 8192), Size(2, 32, 60, 256)
+BERT_BASE, TINY = Size(12, 768, 600, 8192), Size(2, 32, 60, 256)
 
 
 def main() -> int:
