@@ -41,11 +41,9 @@ class Contrastive(AbstractDomainPretraining):
     class Config(AbstractDomainPretraining.Config):
         """Settings of contrastive domain pre-training."""
 
-        training: EpochsRequired = TrainingSettings(
-            epochs=1, learning_rate=5e-5, batch_size=64, max_tokens_per_batch=16384
-        )
+        training: EpochsRequired = TrainingSettings(epochs=1, max_tokens_per_batch=16384)
         """Optimiser and schedule; without validation, the last weights are kept. A larger `batch_size` has more
-        negatives; `gradient_accumulation` splits it to save memory."""
+        negatives and fewer updates; `gradient_accumulation` splits it to save memory."""
         max_windows: int | None = Field(default=16000, ge=1)
         """Maximum number of pairs of context and target per epoch, drawn again each epoch; None uses all."""
         targets: Targets = "logs"
