@@ -11,7 +11,7 @@ import torch
 from helpers.pool_folders import read_pools
 from helpers.runs import TRAINING, small_settings
 from huggingface_hub import ModelCard
-from scipy.special import expit
+from scipy.special import expit, logit
 
 import icalib
 from icalib.core.files import read_json
@@ -77,3 +77,19 @@ def test_sentence_transformers_reads_an_exported_bi_encoder(
     exec(usage.replace("torch.sigmoid", "probabilities = torch.sigmoid"), names)  # what the card says works
     assert torch.is_tensor(names["probabilities"])
     assert names["probabilities"].shape == (2,)
+
+
+def test_another_calibration_is_of_the_logit_and_the_export_applies_it_to_the_cosine(
+    made: dict[str, RunFolder], pools: list[Pool], tmp_path: Path
+) -> None:
+    run, ranker = made["bi-encoder"].path, LoadedRanker.load(made["bi-encoder"].path)
+    maps = [
+        read_json(icalib.export(run, tmp_path / name, format="sentence-transformer", **options) / "icalib_export.json")
+        for name, options in (("own", {}), ("again", {"calibration": "platt"}))
+    ]
+    own, again = (facts["calibration"] for facts in maps)
+    for pool in pools:
+        expected = ranker.predict_proba([(texts(pool), candidate) for candidate in pool.candidates])
+        cosines = (logit(expected) - own["offset"]) / own["slope"]
+        # Platt scaling of probabilities that Platt scaling has calibrated on the same pools leaves them as they are.
+        np.testing.assert_allclose(expit(again["slope"] * cosines + again["offset"]), expected, atol=0.01)
