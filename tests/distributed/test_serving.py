@@ -59,6 +59,7 @@ def test_a_gateway_that_others_reach_requires_a_token(trained: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_server_on_ray_answers_and_says_nothing_more_when_it_is_stopped(trained: Path) -> None:
     port = free_port()
     server = subprocess.Popen(
