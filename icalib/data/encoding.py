@@ -139,10 +139,6 @@ class TokenPool:
         return candidate_labels(self.label, self.also_right, len(self.candidates)) == 1
 
 
-_CONVERTED = ("pool_id", "dialog_id", "intents", "label", "also_right")
-"""Columns of which a pool holds Python objects."""
-
-
 class TokenStore:
     """A split's pools as ids, mapped into memory: a row is read when it is needed.
 
@@ -167,16 +163,15 @@ class TokenStore:
 
     def pool(self, row: int) -> TokenPool:
         """Return the pool in a row."""
-        pool_id, dialog_id, intents, label, also_right = (self._table[name][row].as_py() for name in _CONVERTED)
         return TokenPool(
             row=row,
-            pool_id=pool_id,
-            dialog_id=dialog_id,
+            pool_id=self._table["pool_id"][row].as_py(),
+            dialog_id=self._table["dialog_id"][row].as_py(),
             context=self._context.at(row),
-            intents=intents,
+            intents=self._table["intents"][row].as_py(),
             candidates=self._candidates.at(row),
-            label=label,
-            also_right=tuple(also_right),
+            label=self._table["label"][row].as_py(),
+            also_right=tuple(self._table["also_right"][row].as_py()),
         )
 
     def pools(self, rows: Iterable[int]) -> Iterator[TokenPool]:
@@ -267,8 +262,8 @@ class IdLists:
         """Return some of the lists in a row, without converting ids to Python integers."""
         number = bisect_right(self._first_rows, row) - 1
         rows, lists, ids = self._chunks[number]
-        first, last = rows[row - self._first_rows[number] :][:2].tolist()
-        bounds = lists[first : last + 1].tolist()
+        place = row - self._first_rows[number]
+        bounds = lists[rows[place] : rows[place + 1] + 1].tolist()
         return [ids[begin:end] for begin, end in list(pairwise(bounds))[start:stop]]
 
 
