@@ -61,6 +61,7 @@ bench: venv ## speed and memory beside other tools, as ratios
 	$(BIN)/python benchmarks/bench.py
 
 bench-gpu: venv ## the tests that need a GPU, and what BERT-base does on it: scoring, ZeRO 1 to 3, shared GPUs
+	$(BIN)/pip install --quiet -c constraints.txt 'sentence-transformers[train]'
 	$(BIN)/python benchmarks/gpu.py
 
 peers: venv ## sentence-transformers' rankers on the same pools; PEERS='pools/mine --labelled 0.03', see benchmarks/peers.py

@@ -20,18 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from common import (
-    ROOT,
-    Ratio,
-    alternate,
-    in_fresh_process,
-    made_here,
-    print_table,
-    product_rate,
-    score_job,
-    text_pairs,
-    wait,
-)
+from common import ROOT, Ratio, alternate, in_fresh_process, print_table, product_rate, score_job, text_pairs, wait
 from training_runs import ray_and_deepspeed, sentence_transformers, training_job
 
 sys.path.append(str(ROOT / "tests"))  # tests/helpers makes the backbone
@@ -46,7 +35,6 @@ from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.selection import Limit, Selection
 from icalib.data.simulate import simulate
 from icalib.encoders.transformer import TransformerEncoder
-from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker
 from icalib.parts.job import ColumnJob
@@ -160,12 +148,16 @@ def _seconds(job: ColumnJob, device: torch.device) -> float:
         return time.perf_counter() - started
 
 
+def _training_job(work: Path) -> CrossEncoderJob:
+    selection = Selection(labelled_fraction=1.0, limit=LIMIT)
+    return training_job(work, "bf16", _ranker(work)).model_copy(update={"selection": selection})
+
+
 def _train_beside_sentence_transformers(work: Path) -> None:
     """Train the backbone in turn by both, in bf16 and batches of 16."""
     pools = (pool for rows in iter_pools(work / "pools", "train") for pool in as_pools(rows))
     pairs, labels = text_pairs(list(islice(pools, TRAINING_POOLS)))
-    selection = Selection(labelled_fraction=1.0, limit=LIMIT)
-    job = training_job(work, "bf16", _ranker(work)).model_copy(update={"selection": selection})
+    job = _training_job(work)
     ratio = Ratio("icalib", "sentence-transformers", "≥ 1.8")
     figures = alternate(
         {
@@ -185,15 +177,8 @@ def _train_with_zero(work: Path, number: int) -> None:
     session.start()
     print(f"\nTraining on {number} workers", flush=True)
     for stage in (1, 2, 3):
-        job = CrossEncoderJob(
-            ranker=_ranker(work),
-            loss=BinaryCrossEntropy.Config(),
-            training=TrainingSettings(epochs=1, batch_size=64 * number, max_tokens_per_batch=8192, zero_stage=stage),
-            selection=Selection(labelled_fraction=1.0, limit=LIMIT),
-            train_tokens=made_here(work / "train.arrow"),
-            validation_tokens=made_here(work / "validation.arrow"),
-            seed=1,
-        )
+        training = TrainingSettings(epochs=1, batch_size=64 * number, max_tokens_per_batch=8192, zero_stage=stage)
+        job = _training_job(work).model_copy(update={"training": training})
         folder = work / f"zero-{stage}"
         train(job, folder, session.available(number), "training", ignore)
         result = read_json(folder / "result.json")

@@ -1,7 +1,7 @@
 """Training runs to compare: through Ray and DeepSpeed, the same loop bare, and sentence-transformers.
 
-Each gives training pairs a second, at the same batch size, in one epoch over the same pairs, on a GPU or all cores, in
-a fresh process.
+Each gives training pairs a second, at the same batch size, in one epoch over the same pairs, in a fresh process:
+on a GPU if there is one, but for the bare loop, else on all cores.
 """
 
 from __future__ import annotations
