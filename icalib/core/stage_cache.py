@@ -18,7 +18,7 @@ from typing import Protocol
 from icalib.core.contents import added_files, contents_of, damages, read_record
 from icalib.core.errors import Abandoned, DamagedFileError, StorageError
 from icalib.core.events import Emit, Message, StageFinished, StageStarted, ignore
-from icalib.core.files import reading, write_json
+from icalib.core.files import reading, remove_path, write_json
 from icalib.core.job import Artifact, Job
 from icalib.core.locks import FileLock, alone
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
@@ -77,24 +77,29 @@ class StageCache:
     """Folders named after a stage and its job's digest; `stage.json`, written last, says that one is complete.
 
     An unfinished folder is kept: it holds the checkpoints and shards from which the next try resumes. Of several
-    processes that want the same stage one computes it and the others wait for it. `fresh` computes each once more.
+    processes that want the same stage one computes it and the others wait for it. If `recomputed` is given, a stage
+    whose digest isn't in it is computed again and its digest added, unless another process uses the stage.
     """
 
-    def __init__(self, root: Path, *, emit: Emit = ignore, fresh: bool = False) -> None:
+    def __init__(self, root: Path, *, emit: Emit = ignore, recomputed: set[str] | None = None) -> None:
         self.root = root.resolve()
         self.finished: list[Stage] = []
-        self._emit, self._fresh = emit, fresh
+        self._emit, self._recomputed = emit, recomputed
         self._in_use: list[FileLock] = []
 
     def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
         """Return the stage of a job: from the cache, or built by `build(folder)`."""
         digest = job.digest()
         folder = self.root / f"{name.label}-{digest}"
-        in_use = FileLock(_lock_path(folder, "use"))  # no other process removes the stage while this cache is in use
-        in_use.acquire(shared=True)
-        self._in_use.append(in_use)
         waiting = Message(f"{name}: waiting: another process is computing this stage")
         with alone(_lock_path(folder, "build"), lambda: self._emit(waiting)):
+            if self._recomputed is not None and digest not in self._recomputed:
+                self._recomputed.add(digest)
+                if not remove_stage(folder, also_in_store=True):
+                    self._emit(Message(f"{name}: another process uses this stage, so it isn't computed again"))
+            in_use = FileLock(_lock_path(folder, "use"))  # as long as this cache lives, no other process removes it
+            in_use.acquire(shared=True)
+            self._in_use.append(in_use)
             stage = self._reused_or_built(name, job, digest, folder, build)
         self.finished.append(stage)
         seconds = round(stage.seconds, 2)
@@ -104,8 +109,6 @@ class StageCache:
     def _reused_or_built(
         self, name: StageName, job: Job, digest: str, folder: Path, build: Callable[[Path], None]
     ) -> Stage:
-        if self._fresh and digest not in {stage.digest for stage in self.finished}:
-            remove(folder)
         seconds = self._seconds_of_whole(name, folder)
         self._emit(StageStarted(str(name), seconds is not None))
         if seconds is not None:
@@ -185,12 +188,12 @@ def share(folder: Path, *names: str) -> None:
         push(path)
 
 
-def remove_stage(folder: Path) -> bool:
-    """Remove this machine's copy of a stage, unless a process uses it; return whether it was removed."""
+def remove_stage(folder: Path, *, also_in_store: bool = False) -> bool:
+    """Remove this machine's copy of a stage, unless a process here uses it; return whether it was removed."""
     lock = FileLock(_lock_path(folder, "use"))
     if not lock.acquire(wait=False):
         return False
-    shutil.rmtree(folder, ignore_errors=True)
+    (remove if also_in_store else remove_path)(folder)
     lock.release()
     return True
 

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -56,6 +56,7 @@ class RunContext:
     command: str = ""  # for provenance.json
     evaluated: tuple[Split, ...] = EVALUATED  # the trials of a sweep leave out test
     keep_checkpoints: bool = True
+    recomputed: set[str] = field(default_factory=set[str])  # digests of the stages that fresh runs have computed again
 
 
 def run_folder_of(config: RunConfig, runs: Path) -> RunFolder:
@@ -75,8 +76,8 @@ def check_free(config: RunConfig, runs: Path) -> None:
 def run(config: RunConfig, context: RunContext, *, fresh: bool = False, folder: RunFolder | None = None) -> RunFolder:
     """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
-    `fresh` recomputes everything from scratch; `folder` replaces the folder of `run_folder_of`. Errors are those of
-    `check_fits` and `claim`.
+    `fresh` recomputes everything from scratch, a stage of several runs in one context once; `folder` replaces the
+    folder of `run_folder_of`. Errors are those of `check_fits` and `claim`.
     """
     pool_set = read_pool_set(config.data)
     check_fits(config, pool_set)
@@ -98,7 +99,7 @@ def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: Po
     begun = time.monotonic()
     record = RunRecord(folder, context.emit)
     context = replace(context, emit=record)
-    cache = StageCache(context.runs / CACHE, emit=record, fresh=fresh)
+    cache = StageCache(context.runs / CACHE, emit=record, recomputed=context.recomputed if fresh else None)
     fitted = _train_and_predict(folder, config, pool_set, context, cache)
     _write_metrics(folder, fitted, config, pool_set, context.evaluated)
     record.show()

@@ -84,12 +84,22 @@ def test_an_abandoned_stage_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("teacher*"))
 
 
-def test_fresh_computes_each_stage_anew_once(tmp_path: Path) -> None:
-    build = Build()
+def test_fresh_runs_compute_each_stage_anew_once(tmp_path: Path) -> None:
+    build, recomputed = Build(), set[str]()
     StageCache(tmp_path).run(StageName("teacher"), Seeded(), build)
-    cache = StageCache(tmp_path, fresh=True)
-    assert [cache.run(StageName("teacher"), Seeded(), build).reused for _ in range(2)] == [False, True]
+    caches = [StageCache(tmp_path, recomputed=recomputed) for _ in range(2)]
+    assert [cache.run(StageName("teacher"), Seeded(), build).reused for cache in caches] == [False, True]
     assert build.calls == 2
+
+
+def test_a_stage_in_use_is_not_computed_anew(tmp_path: Path) -> None:
+    build, seen = Build(), list[Event]()
+    user = StageCache(tmp_path)
+    stage = user.run(StageName("teacher"), Seeded(), build)
+    fresh = StageCache(tmp_path, emit=seen.append, recomputed=set())
+    assert fresh.run(StageName("teacher"), Seeded(), build).reused
+    assert (stage.path / "out.txt").read_text() == "1"
+    assert any(isinstance(event, Message) and "uses this stage" in event.text for event in seen)
 
 
 def test_another_machine_goes_on_with_an_unfinished_stage(machines: Machines) -> None:
