@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Literal, final
 
 from pydantic import Field
@@ -75,9 +75,10 @@ class Ensemble(AbstractRegime):
             return [first]
         executor, at_once = stages.executor.split(len(others))
 
-        def member(index: int) -> Trained:
+        def member(index: int) -> tuple[int, Trained]:
             name, seed = StageName("teacher", f"member-{index}"), child_seed(stages.seed, "member", index)
-            return PartTraining(stages, name, training, member_seed=seed, member_executor=executor).train()
+            return index, PartTraining(stages, name, training, member_seed=seed, member_executor=executor).train()
 
-        with ThreadPoolExecutor(at_once) as pool:
-            return [first, *pool.map(member, others)]
+        with ThreadPool(at_once) as pool:  # unlike a ThreadPoolExecutor, it doesn't wait for the others after an error
+            members = dict(pool.imap_unordered(member, others))
+        return [first, *(members[index] for index in others)]

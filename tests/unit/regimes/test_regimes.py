@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from unit.regimes.made_scores import Pools, intent_table, score_table
 
+from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import write_json
 from icalib.core.job import Job
@@ -267,6 +270,30 @@ def test_limit_an_ensemble_of_one_is_bert(tmp_path: Path, tiny_pools: Path) -> N
     outcome = Ensemble.Config(num_members=1).build().run(ensemble.stages)
     Supervised.Config().build().run(bert.stages)
     assert models(outcome) == [bert.checkpoint("teacher")]
+
+
+def test_an_ensemble_whose_member_fails_does_not_wait_for_the_others(
+    tmp_path: Path, tiny_pools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, trains, goes_on = Recorder(tmp_path, tiny_pools), threading.Event(), threading.Event()
+    record = made.stages.cache.run
+
+    def train(name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
+        if name.group == "member-1":
+            trains.set()
+            goes_on.wait(60)
+        if name.group == "member-2" and trains.wait(60):
+            raise IcalibError("out of memory")
+        return record(name, job, build)
+
+    monkeypatch.setattr(made.stages.cache, "run", train)
+    monkeypatch.setattr(LocalExecutor, "split", lambda executor, number: (executor, number))
+    failing = Ensemble.Config(num_members=3).build()
+    started = time.monotonic()
+    with pytest.raises(IcalibError, match="out of memory"):
+        failing.run(made.stages)
+    assert time.monotonic() - started < 30
+    goes_on.set()
 
 
 def test_members_are_independent_models_or_two_readings_of_one(tmp_path: Path, tiny_pools: Path) -> None:
