@@ -61,17 +61,21 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     running: dict[Any, list[int]] = {}
     done = len(shards) - len(missing)
     emit(Progress(stage, done, len(shards), "shards"))
-    while todo or running:
-        while todo and len(running) < resources.num_scorers + 1:  # one more, so that no worker is idle between tasks
-            indices = todo.pop(0)
-            running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
-        finished, _ = ray.wait(list(running), num_returns=1)
-        for reference in finished:
-            indices = running.pop(reference)
-            span = f"{indices[0]}" if len(indices) == 1 else f"{indices[0]} to {indices[-1]}"
-            _collect(reference, f"{job.verb} shard {span} in {folder}")
-            done += len(indices)
-        emit(Progress(stage, done, len(shards), "shards"))
+    try:
+        while todo or running:
+            while todo and len(running) < resources.num_scorers + 1:  # one more, so that no worker waits for its next
+                indices = todo.pop(0)
+                running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
+            finished, _ = ray.wait(list(running), num_returns=1)
+            for reference in finished:
+                indices = running.pop(reference)
+                span = f"{indices[0]}" if len(indices) == 1 else f"{indices[0]} to {indices[-1]}"
+                _collect(reference, f"{job.verb} shard {span} in {folder}")
+                done += len(indices)
+            emit(Progress(stage, done, len(shards), "shards"))
+    finally:
+        for reference in running:  # after an error, when the results of the others aren't wanted
+            ray.cancel(reference)
     pull(folder)
     job.finish(folder)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ray import serve
 
 from icalib.core.component import Settings
+from icalib.core.hosts import url_of
 from icalib.core.interrupts import on_stop
 from icalib.core.storage import local_path, location, pull
 from icalib.data.schema import Pool
@@ -107,7 +108,7 @@ def serve_on_ray(
             http = {"host": host, "port": port, "location": "HeadOnly"}
             serve.start(http_options=http, logging_config={"log_level": "WARNING"})
             serve.run(_bound(arguments, options), name=APPLICATION, route_prefix="/")
-            started(f"http://{host}:{port}")
+            started(url_of(host, port))
             stopped.wait()
             serve.delete(APPLICATION)  # waits for what has begun
             with redirect_stdout(io.StringIO()):  # Ray prints that it can't retry to stop the actor that it stopped

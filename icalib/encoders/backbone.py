@@ -71,7 +71,7 @@ def quiet_transformers() -> Generator[None, None, None]:
     """Silence progress bars and reports of newly initialised heads while loading."""
     from transformers.utils import logging as transformers_logging
 
-    level = transformers_logging.get_verbosity()
+    level, has_bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
@@ -80,6 +80,8 @@ def quiet_transformers() -> Generator[None, None, None]:
             yield
     finally:
         transformers_logging.set_verbosity(level)
+        if has_bars:
+            transformers_logging.enable_progress_bar()
 
 
 @contextmanager

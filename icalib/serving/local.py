@@ -9,6 +9,7 @@ from pathlib import Path
 import uvicorn
 
 from icalib.core.errors import SettingError
+from icalib.core.hosts import url_of
 from icalib.core.interrupts import on_stop
 from icalib.serving.application import create_app
 from icalib.serving.limits import DRAIN_S, Limits
@@ -37,7 +38,7 @@ def serve_here(
 
         # uvicorn raises the signal again once it has stopped, which would end this process as if it had failed
         with on_stop(stop):
-            started(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}")
+            started(url_of(host, listener.getsockname()[1]))
             server.run([listener])
 
 

@@ -1,17 +1,21 @@
-"""Trainings that end early: what only a user can remove is tried once, and what was abandoned is not retried."""
+"""Jobs that end early: what only a user can mend or what was abandoned is tried once, and what else runs is stopped."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+from helpers.failing_shards import FailingShards
 from helpers.losses import HopelessLoss
 from helpers.runs import ONE_WORKER
 from helpers.train_jobs import train_job
 
 from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.core.events import EpochFinished, Event, ignore
+from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.stages.resources import Resources
 
@@ -69,3 +73,14 @@ def test_a_training_that_is_abandoned_ends_at_once_and_is_not_retried(
     short = job.model_copy(update={"training": job.training.model_copy(update={"epochs": 1})})
     train(short, tmp_path, TWO_WORKERS, "teacher", ignore)
     assert (tmp_path / "result.json").exists()  # nobody is stopped by what another consumer thought
+
+
+@pytest.mark.nightly
+def test_the_other_shards_of_a_failed_job_are_stopped(local_ray: None, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="a setting that can't be"):
+        map_shards(FailingShards(), tmp_path, TWO_WORKERS, "scores", ignore)
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU") != 2:
+        assert time.monotonic() < deadline, "the other shard is still being computed"
+        time.sleep(0.1)
+    assert [path.name for path in tmp_path.iterdir()] == ["begun"]

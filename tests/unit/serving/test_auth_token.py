@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icalib.core.errors import SettingError
-from icalib.core.hosts import is_loopback
+from icalib.core.hosts import is_loopback, url_of
 from icalib.serving.limits import read_token
 
 TOKEN = "0123456789abcdef"
@@ -20,6 +20,10 @@ def test_all_but_loopback_addresses_need_a_token() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.4", "example.org", "localhost.example.org"):
         with pytest.raises(SettingError, match="--token-file token, or leave --host out"):
             read_token(None, host, pytest.fail)
+
+
+def test_an_ipv6_address_is_in_brackets_in_a_url() -> None:
+    assert [url_of(host, 8000) for host in ("::1", "localhost")] == ["http://[::1]:8000", "http://localhost:8000"]
 
 
 def test_a_token_is_read_and_open_permissions_are_reported(tmp_path: Path) -> None:
