@@ -2,9 +2,7 @@
 
 `job.digest()` is derived from the job's fields, so that no cache key is written by hand and none can forget a field:
 
-- a field counts by its value; settings within settings count field by field;
-- a field that has its default is left out: a new setting whose default keeps the old behaviour keeps every cached
-  result valid. A change of a default, or of the meaning of a field, raises `version`;
+- a field counts by its value, also by a default one, which may change; settings within settings count field by field;
 - an `Artifact` (another stage's file, a pool folder) counts by its digest, wherever it is stored;
 - a field annotated with `ByContent` counts by what its value names, e.g. a backbone by its weights;
 - a field annotated with `NOT_IN_DIGEST` does not count: it can't change the result.
@@ -159,24 +157,9 @@ def _fields(settings: BaseModel) -> dict[str, Any]:
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         named = [mark for mark in field.metadata if isinstance(mark, ByContent)]
-        if NOT_IN_DIGEST in field.metadata:
-            continue
-        if named:
-            kept[name] = named[0].digest(value)
-            continue
-        identity = identity_of(value)
-        is_default = not field.is_required() and identity == identity_of(field.get_default(call_default_factory=True))
-        if not is_default or _names_content(value):
-            kept[name] = identity
+        if NOT_IN_DIGEST not in field.metadata:
+            kept[name] = named[0].digest(value) if named else identity_of(value)
     return {"target": _target(settings), **kept} if isinstance(settings, ComponentConfig) else kept
-
-
-def _names_content(value: Any) -> bool:
-    """Whether a setting below counts by content: then an equal value may still mean something else."""
-    return isinstance(value, BaseModel) and any(
-        any(isinstance(mark, ByContent) for mark in field.metadata) or _names_content(getattr(value, name))
-        for name, field in type(value).model_fields.items()
-    )
 
 
 def _target(config: ComponentConfig) -> str:

@@ -14,7 +14,7 @@ from helpers.discovery import import_all
 from helpers.score_jobs import score_job
 from helpers.tiny_models import BUDGET, ranker_config
 from helpers.train_jobs import job_of
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 
 from icalib.core.component import ComponentConfig, components
@@ -132,6 +132,11 @@ def test_every_field_counts_unless_it_says_otherwise(
     assert num_changes >= len(job.model_fields)
     monkeypatch.setattr(job, "version", job.version + 1)
     assert examples(tiny_bert)[job].identity()["version"] == job.version
+
+
+def test_another_default_is_another_digest() -> None:
+    first, second = (create_model("Seeded", __base__=Job, seed=(int, default))() for default in (1, 2))
+    assert first.digest() != second.digest()
 
 
 def changes(settings: Any, backbone: str) -> Iterator[tuple[str, Any, bool]]:
