@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu peers lock audit sbom digests docs results cast notebooks clean
+.PHONY: help venv demo test test-slow test-nightly test-faults check bench bench-gpu peers lock audit sbom digests docs results cast report-picture notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ results: $(DOCS_TOOLS) ## write the tables and pictures of docs/ from docs/resul
 
 cast: $(DOCS_TOOLS) ## record the terminal of the quick start anew, in minutes
 	$(BIN)/python docs/cast.py
+
+report-picture: ## the picture of docs/reports.md anew, of a demo's report; needs Chromium
+	$(BIN)/python docs/report_picture.py runs/demo/report.html
 
 notebooks: $(DOCS_TOOLS) ## execute the notebooks of examples/ and store what they print
 	$(BIN)/python examples/execute.py
