@@ -22,7 +22,7 @@ MARKS = """
     const box = element.getBoundingClientRect(), badge = document.createElement("div");
     badge.className = "mark";
     badge.textContent = number;
-    badge.style.left = (side == "above" ? (box.left + box.right) / 2 - 4 : box[side]) + (side == "left" ? -34 : 0) + "px";
+    badge.style.left = (side == "above" ? (box.left + box.right) / 2 - 4 : box.left - 34) + "px";
     badge.style.top = window.scrollY + (side == "above" ? box.top - 24 : box.top) + "px";
     document.body.append(badge);
   };
