@@ -37,7 +37,7 @@ PSEUDO_LABEL_SCHEMA = pa.schema(
 )
 TRAINING_SCHEMA = pa.schema(
     [
-        ("stage", pa.string()),  # domain_pretraining, answer_generator, teacher, student …
+        ("stage", pa.string()),  # domain_pretraining, answer_generator, teacher, member_1_teacher, student …
         ("round", pa.int32()),  # 0 for domain_pretraining and teacher
         ("split", pa.string()),  # train or validation
         ("step", pa.int64()),  # counts on over the stages

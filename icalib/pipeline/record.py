@@ -73,7 +73,8 @@ class RunRecord:
         rows: list[dict[str, Any]] = []
         last_step = 0
         for one in self._curves:
-            label = one.label.replace("-", "_")
+            group = one.stage.rpartition("/")[0]
+            label = (f"{group}_{one.label}" if group.startswith("member-") else one.label).replace("-", "_")
             rows += [
                 {**point, "stage": label, "round": one.round, "step": point["step"] + last_step}
                 for point in read_json_list(one.path / "curve.json")
