@@ -100,6 +100,14 @@ class RunTemplate(Place):
         return cls(**given)
 
 
+def changed(keywords: PlaceKeywords, **others: Any) -> list[str]:
+    """Return the names of `others` that aren't None, and of keywords that change a run's numbers or its folder."""
+    unchanged = vars(RunTemplate(data=Path()))
+    given = {name: value for name, value in keywords.items() if name not in (*vars(Place()), "fresh")}
+    chosen = [name for name, value in given.items() if value not in (None, unchanged[name])]
+    return [*(name for name, value in others.items() if value is not None), *chosen]
+
+
 def _present_name(path: str) -> str:
     """Return a setting's present name: `post_training` is accepted until version 0.3."""
     whole, dot, part = path.partition(".")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from icalib.api.options import Place, RunKeywords, RunTemplate, choice
+from icalib.api.options import Place, RunKeywords, RunTemplate, changed, choice
 from icalib.api.results import Comparison, Curve, Run
 from icalib.api.session import command_line, session
 from icalib.api.settings import check, comparison_settings, curve_settings, from_config, run_settings, with_test_pools
@@ -26,7 +26,7 @@ def run(
     data: str | Path | None = None,
     *,
     labelled: float | None = None,
-    seed: int = 1,
+    seed: int | None = None,
     **options: Unpack[RunKeywords],
 ) -> Run:
     """Train and evaluate a method; the same call resumes an interrupted run and returns a finished one.
@@ -35,10 +35,10 @@ def run(
 
     Args:
         method: a method's name or import path, a variant such as pg-drr@head.kernel=matern, or the config.yaml of a
-            run, whose settings then hold.
+            run, whose settings then hold: none can be given beside it.
         data: pool folder that `prepare` wrote: a path or e.g. s3://bucket/pools.
         labelled: fraction of the training pools whose right answer the method sees; None uses the pool folder's.
-        seed: root seed.
+        seed: root seed; None is 1.
         options: `RunKeywords`.
     """
     place, fresh = Place.of(options), options.get("fresh", False)
@@ -53,15 +53,24 @@ def run(
 
 
 def _chosen(
-    method: str | Path, data: str | Path | None, labelled: float | None, seed: int, options: RunKeywords
+    method: str | Path, data: str | Path | None, labelled: float | None, seed: int | None, options: RunKeywords
 ) -> RunConfig:
-    if str(method).endswith((".yaml", ".yml")):
-        return from_config(local_path(method))
-    return run_settings(str(method), RunTemplate.of(options, data, labelled), seed)
+    if not str(method).endswith((".yaml", ".yml")):
+        return run_settings(str(method), RunTemplate.of(options, data, labelled), 1 if seed is None else seed)
+    if given := ", ".join(f"`{name}`" for name in changed(options, data=data, labelled=labelled, seed=seed)):
+        raise SettingError(
+            f"{method} has all settings of a run; found {given} beside it. Leave that out, or run a copy of the file "
+            "in which you have changed it."
+        )
+    return from_config(local_path(method))
 
 
 def dry_run(
-    method: str | Path, data: str | Path | None, labelled: float | None, seed: int, **options: Unpack[RunKeywords]
+    method: str | Path,
+    data: str | Path | None,
+    labelled: float | None,
+    seed: int | None,
+    **options: Unpack[RunKeywords],
 ) -> list[DryStage]:
     """Return the stages of a run without computing any; the arguments are those of `run`."""
     return _dry([_chosen(method, data, labelled, seed, options)], options)

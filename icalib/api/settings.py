@@ -207,6 +207,8 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     """Return the runs of a comparison; the untrained methods are added, with one seed."""
     from icalib.methods.catalogue import EXTERNAL, module_path
 
+    if seeds < 1:
+        raise SettingError(f"`seeds` is {seeds}; expected a number above 0.")
     for name in methods:  # what is seen to be wrong without importing torch comes first
         if not name.startswith(EXTERNAL):
             module_path(name.partition("@")[0])
@@ -227,10 +229,8 @@ def curve_settings(
     methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
 ) -> tuple[list[RunConfig], dict[float, list[RunConfig]]]:
     """Return the runs of a label curve: those of untrained methods, and the others by labelled fraction, ascending."""
-    if not fractions or seeds < 1:
-        raise SettingError(
-            "a label curve needs at least one labelled fraction and one seed, e.g. --fractions 0.01,0.1."
-        )
+    if not fractions:
+        raise SettingError("a label curve needs at least one labelled fraction, e.g. --fractions 0.01,0.1.")
     untrained: list[RunConfig] = []
     by_fraction: dict[float, list[RunConfig]] = {}
     for fraction in sorted({checked_fraction(fraction) for fraction in fractions}):

@@ -29,7 +29,7 @@ def run(
         Path | None, place_option("Pool folder that `icalib prepare` made; a path or e.g. s3://bucket/pools.")
     ] = None,
     labelled: Labelled = None,
-    seed: Annotated[int, typer.Option(help="Root seed.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="Root seed; default: 1.")] = None,
     options: RunOptions,
     dry: Dry = False,
     as_json: Json = False,
@@ -62,7 +62,7 @@ def compare(
     *,
     data: Data,
     labelled: Labelled = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each method, with seeds 1 to N.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method, with seeds 1 to N.")] = 3,
     shift: Annotated[
         list[Path] | None,
         place_option("Evaluate every run on the test split of this pool folder too; may be repeated."),

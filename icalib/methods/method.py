@@ -31,8 +31,7 @@ class Method(Composition):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        fitted_intent = self.intent is not None and self.regime.needs_intents()
-        if self.regime.trains and not (self.cross or self.similarity or fitted_intent):
+        if self.regime.trains and not (self.cross or self._has_other_parts):
             raise ValueError("found no part. Set `similarity`, `cross`, or `intent` with a regime that has intents")
         check_combination(self._combined())
         if isinstance(self.calibration, PriorShift.Config):
@@ -56,11 +55,19 @@ class Method(Composition):
         }
 
     @property
+    def _has_other_parts(self) -> bool:
+        """Whether there is a part beside the cross-encoder."""
+        return self.similarity is not None or (self.intent is not None and self.regime.needs_intents())
+
+    @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
-        """The calibrator that is fitted: Platt scaling without training, where scores are no probabilities."""
+        """The calibrator that is fitted: Platt scaling without training, where scores are no probabilities.
+
+        A prior shift is for the cross-encoder alone: the offset of a sum of parts is fitted to validation's prior.
+        """
         calibrator = self.calibration if self.regime.trains else Platt.Config()
         if isinstance(calibrator, PriorShift.Config):
-            return calibrator.for_loss(self.focal_gamma)
+            return None if self._has_other_parts else calibrator.for_loss(self.focal_gamma)
         return calibrator
 
     @property
@@ -71,12 +78,13 @@ class Method(Composition):
         return None if self.loss.gamma == "flsd-53" else self.loss.gamma
 
     def train_prior(self, num_candidates: int, unanswerable: float = 0.0, mean_right: float = 1.0) -> float | None:
-        """Return the fraction of right pairs among those that determine the probabilities; None without training.
+        """Return the fraction of right pairs among those that determine the probabilities.
 
-        These are the training pairs, or the support set. With a softmax it is the fraction in the scored pools, because
-        the probabilities do not depend on the number of candidates in training.
+        It is None without training, and for a sum of parts, which is fitted to validation's. These are the training
+        pairs, or the support set. With a softmax it is the fraction in the scored pools, because the probabilities do
+        not depend on the number of candidates in training.
         """
-        if not self.regime.trains:
+        if not self.regime.trains or self._has_other_parts:
             return None
         if self.loss.link == "softmax":
             return (1 - unanswerable) / num_candidates  # a pool's probabilities sum to 1 however many are right

@@ -15,8 +15,8 @@ presets = {"paper-pg": papers.PG | papers.POLYA_GAMMA}
 def method() -> Method:
     """One wrong candidate for each right one, the balance of batches and support set; heads learn at 3e-3.
 
-    Among more wrong candidates such probabilities are too high. The prior shift corrects that with nothing fitted; the
-    paper's are those of `calibration` null.
+    Among more wrong candidates such probabilities are too high. Beside other parts the sum's offset corrects that, else
+    the prior shift, with nothing fitted; the paper's are those of `calibration` null.
     """
     return Method(
         head=PolyaGammaHead.Config(),

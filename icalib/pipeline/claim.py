@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.events import Emit, Message
-from icalib.core.files import is_unused
+from icalib.core.files import is_unused, read_json
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import is_mirrored, push, remove
+from icalib.data.pools import read_pool_set
 
 if TYPE_CHECKING:
     from icalib.pipeline.config import RunConfig
@@ -26,7 +27,8 @@ def claim(folder: RunFolder, config: RunConfig) -> bool:
 def is_started(folder: RunFolder, config: RunConfig) -> bool:
     """Return whether a folder has this run, finished or not.
 
-    A SettingError says that it has a run with other settings, a RunFolderError that it has another version or no run.
+    A SettingError says that it has a run with other settings or pools, a RunFolderError that it has another version or
+    no run.
     """
     if (folder.path / "config.yaml").is_file():
         folder.check_version()
@@ -35,6 +37,12 @@ def is_started(folder: RunFolder, config: RunConfig) -> bool:
         if different:
             raise SettingError(
                 f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
+                "Use --fresh to replace it, or another --experiment to keep both."
+            )
+        provenance = folder.path / "provenance.json"
+        if provenance.is_file() and read_json(provenance)["data_digest"] != read_pool_set(config.data).digest:
+            raise SettingError(
+                f"{folder.path} has a run on other pools: {config.data} was prepared again since. "
                 "Use --fresh to replace it, or another --experiment to keep both."
             )
         return True

@@ -69,6 +69,8 @@ class RunRecord:
 
     def _add_curve(self, stage: StageFinished) -> None:
         """Add a learning curve; steps are cumulative over the stages, whichever member of an ensemble ends first."""
+        if (stage.stage, stage.digest) in {(one.stage, one.digest) for one in self._curves}:
+            return  # rounds request some stages again
         self._curves = sorted([*self._curves, stage], key=_group)
         rows: list[dict[str, Any]] = []
         last_step = 0
@@ -111,6 +113,8 @@ def _group(stage: StageFinished) -> tuple[int, str]:
 
 
 def _format_round(summary: RoundSummary) -> str:
+    if not summary.num_pools_scored:
+        return f"round {summary.round}: there are no unlabelled pools to pseudo-label"
     parts = [
         f"round {summary.round}: {summary.num_pools_selected} of {summary.num_pools_scored} pools pseudo-labelled",
         f"{summary.share_with_intents:.0%} of pairs with intents",

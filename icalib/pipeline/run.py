@@ -26,7 +26,7 @@ from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import LOCKS, JobCache, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
-from icalib.data.pools import read_column, read_pool_set
+from icalib.data.pools import read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.methods.method import Method
 from icalib.parts.intent import INTENTS_FILE
@@ -60,16 +60,16 @@ class RunContext:
 
 
 def run_folder_of(config: RunConfig, runs: Path) -> RunFolder:
-    """Return the run folder runs/<experiment>/<method>-<data>-<labelled>-s<seed>."""
-    data = config.data.name
-    name = f"{config.method}-{data}-{config.labelled:g}-s{config.seed}"
-    return RunFolder(runs / config.experiment / name)
+    """Return the run folder runs/<experiment>/<method>-<data>-<labelled>-s<seed>; a variant may name a path."""
+    name = f"{config.method}-{config.data.name}-{config.labelled:g}-s{config.seed}"
+    return RunFolder(runs / config.experiment / name.replace("/", "-"))
 
 
 def check_free(config: RunConfig, runs: Path) -> None:
     """Refuse a run whose folder has another one, before anything is computed; errors are those of `is_started`."""
     folder = run_folder_of(config, runs)
-    pull(folder.path / "config.yaml")  # the run itself downloads the rest
+    for name in ("config.yaml", "provenance.json"):  # the run itself downloads the rest
+        pull(folder.path / name)
     is_started(folder, config)
 
 
@@ -131,6 +131,8 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
             f"`{config.method}` trains on intents, and no utterance of {config.data} has any. "
             "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
         )
+    if method.regime.needs_intents() and method.intent is not None and method.intent.training is not None:
+        _check_dialogues(config)
 
 
 def _check_labels(config: RunConfig) -> None:
@@ -143,6 +145,16 @@ def _check_labels(config: RunConfig) -> None:
                 "run uses). Training needs labelled pools; thresholds and metrics need labelled validation and test "
                 "pools. Prepare data with labels in all three splits."
             )
+
+
+def _check_dialogues(config: RunConfig) -> None:
+    """Refuse labelled pools of one dialogue, of which no encoder of intents can be trained without a fold."""
+    rows = config.selection.rows("train", "labelled", read_column(config.data, "train", "label_order"))
+    if len(read_rows(config.data, "train", rows, ["dialog_id"])["dialog_id"].unique()) < 2:
+        raise SettingError(
+            f"the labelled training pools of {config.data} are of one dialogue; `intent.training` needs two. Label "
+            "more pools, or use --set intent.training=null."
+        )
 
 
 def _train_and_predict(

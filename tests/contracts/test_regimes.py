@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from helpers.discovery import default_config, discovered
 
-from icalib.core.combination import PAIR_PROBS, POOL_TEXTS
+from icalib.core.combination import PAIR_PROBS
 from icalib.methods.method import Method
 from icalib.regimes.regime import AbstractRegime
 from icalib.scoring.gain import GainRule
@@ -21,8 +21,7 @@ def config(request: pytest.FixtureRequest) -> Any:
 
 def test_it_builds_from_its_settings_and_makes_a_method(config: Any) -> None:
     assert isinstance(config.build(), AbstractRegime)
-    alone = {"similarity": None, "intent": None} if POOL_TEXTS not in config.provides() else {}
-    method = Method(regime=config, uncertainty=MCDropout.Config(), **alone)
+    method = Method(regime=config, uncertainty=MCDropout.Config(), similarity=None, intent=None)
     prior = method.train_prior(10)
     assert (prior is not None) == config.trains
     assert prior is None or 0 < prior <= 0.5

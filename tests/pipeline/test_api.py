@@ -19,6 +19,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_column
 from icalib.data.schema import Pool
+from icalib.data.simulate import simulate
 from icalib.methods.catalogue import load_method
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -74,6 +75,18 @@ def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pool
     assert (again.path / "result.json").stat().st_mtime_ns == written
 
 
+def test_a_run_of_pools_that_were_prepared_again_is_not_returned(tmp_path: Path) -> None:
+    simulate(tmp_path / "desk.jsonl", num_dialogues=60)
+    pools, place = tmp_path / "pools", {"runs": tmp_path / "runs", "executor": "local"}
+    icalib.prepare(tmp_path / "desk.jsonl", pools, executor="local")
+    run = icalib.run("bm25", pools, **place)
+    icalib.prepare(tmp_path / "desk.jsonl", pools, seed=2, fresh=True, executor="local")
+    with pytest.raises(SettingError, match="prepared again since"):
+        icalib.run("bm25", pools, **place)
+    again = icalib.run("bm25", pools, fresh=True, **place)
+    assert again.path == run.path
+
+
 def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
     quick = {"domain_pretraining": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
     made = {"limit": LIMIT, "settings": quick, "experiment": "curve"}
@@ -95,6 +108,11 @@ def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, r
     for wrong, said in (({"fractions": []}, "at least one"), ({"executor": "slurm"}, "Choose one of: ray, local")):
         with pytest.raises(SettingError, match=said):
             icalib.curve(["bert"], tiny_pools, **{**place, **wrong})
+
+
+def test_a_comparison_needs_a_seed(tiny_pools: Path, runs: Path) -> None:
+    with pytest.raises(SettingError, match="`seeds` is 0"):
+        icalib.compare(["bm25"], tiny_pools, seeds=0, runs=runs, executor="local")
 
 
 def test_a_curve_needs_a_method_that_learns_from_labels(tiny_pools: Path, runs: Path) -> None:

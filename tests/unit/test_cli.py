@@ -43,6 +43,7 @@ def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
         (["run", "bert"], "`data` is missing"),
         (["run", "bert", "--data", "nowhere"], "not a pool folder"),
         (["run", "nowhere/config.yaml"], "no config at"),
+        (["run", "a/config.yaml", "--seed", "2", "--set", "no.such=1"], "found `seed`, `settings` beside it"),
         (["report", "nowhere"], "is not a run folder"),
         (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
         (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),

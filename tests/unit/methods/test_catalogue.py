@@ -65,18 +65,22 @@ def test_ablations_differ_from_icast_in_what_their_names_say_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "fraction"),
     [
-        ("bert", {"regime.training.train_negatives": 1}, 0.5),
-        ("bert", {}, 0.1),
-        ("pg-drr", {"regime.training.train_negatives": 9}, 0.5),  # that of its support set
-        ("icast", {"regime.student.train_negatives": 3}, 0.25),  # the students are kept, not the teacher
+        ("bert", {"similarity": None, "regime.training.train_negatives": 1}, 0.5),
+        ("bert", {"similarity": None}, 0.1),
+        ("bert", {}, None),  # the offset of the sum is fitted to validation
+        ("pg-drr", {}, None),
+        ("pg-drr", {"similarity": None, "regime.training.train_negatives": 9}, 0.5),  # that of its support set
+        # the students are kept, not the teacher
+        ("icast", {"similarity": None, "intent": None, "regime.student.train_negatives": 3}, 0.25),
     ],
 )
 def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
-    name: str, settings: dict[str, object], fraction: float
+    name: str, settings: dict[str, object], fraction: float | None
 ) -> None:
-    method = with_settings(load_method(name), settings)
+    method = with_settings(load_method(name), {"calibration": "prior-shift", **settings})
     assert isinstance(method, Method)
     assert method.train_prior(10) == fraction
+    assert (method.calibrator is None) == (fraction is None)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_settings_that_cannot_work_are_refused_with_the_fix(
 
 @pytest.mark.parametrize(("name", "gamma"), [("bert", 0.0), ("focal", 2.0), ("gpf-bert", 2.0), ("sngp", 0.0)])
 def test_a_prior_shift_inverts_the_focal_loss_of_its_method(name: str, gamma: float) -> None:
-    method = with_settings(load_method(name), {"calibration": "prior-shift"})
+    method = with_settings(load_method(name), {"calibration": "prior-shift", "similarity": None})
     assert isinstance(method, Method)
     assert method.calibrator == PriorShift.Config(gamma=gamma)
     assert method.focal_gamma == gamma
@@ -109,7 +113,7 @@ def test_a_prior_shift_inverts_the_focal_loss_of_its_method(name: str, gamma: fl
 def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_drawn(
     negatives: int | None, num_right: int
 ) -> None:
-    method = with_settings(load_method("bert"), {"regime.training.train_negatives": negatives})
+    method = with_settings(load_method("bert"), {"similarity": None, "regime.training.train_negatives": negatives})
     assert isinstance(method, Method)
     rng = np.random.default_rng(0)
     drawn: list[int] = []

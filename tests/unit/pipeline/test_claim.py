@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.runs import small_settings
 
 from icalib.core.errors import RunFolderError
 from icalib.core.files import temporary_beside
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.claim import is_started
+from icalib.pipeline.run import run_folder_of
 
 
 def test_a_folder_whose_config_was_being_written_is_new(tmp_path: Path) -> None:
@@ -21,3 +23,9 @@ def test_a_folder_whose_config_was_being_written_is_new(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(RunFolderError, match="exists and is not a run folder"):
         is_started(RunFolder(tmp_path), settings)
+
+
+def test_a_variant_that_names_a_path_stays_in_its_experiment(tiny_pools: Path, tiny_bert: Path) -> None:
+    config = small_settings("bert", tiny_pools, tiny_bert)
+    variant = config.model_copy(update={"method": "bert@encoder.backbone=../../other/model"})
+    assert run_folder_of(variant, Path("runs")).path.parent == run_folder_of(config, Path("runs")).path.parent

@@ -44,3 +44,13 @@ def test_the_learning_curves_of_members_are_the_same_in_whatever_order_they_end(
         "teacher", "member_1_teacher", "member_2_teacher", "member_10_teacher"
     ]  # fmt: skip
     assert curves(tmp_path / "b", order).equals(expected)
+
+
+def test_a_stage_that_is_requested_again_has_one_learning_curve(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir(parents=True)
+    record, stage = RunRecord(run, ignore), finished(tmp_path / "stages", "intent-encoder")
+    record(stage)
+    once = run.training()
+    record(stage)
+    assert run.training().equals(once)
