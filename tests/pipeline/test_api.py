@@ -77,7 +77,7 @@ def test_a_finished_run_is_returned_as_it_is(teacher: Run, runs: Path, tiny_pool
 
 def test_a_run_of_pools_that_were_prepared_again_is_not_returned(tmp_path: Path) -> None:
     simulate(tmp_path / "desk.jsonl", num_dialogues=60)
-    pools, place = tmp_path / "pools", {"runs": tmp_path / "runs", "executor": "local"}
+    pools, place = tmp_path / "pools", {"runs": tmp_path / "runs", "executor": "local", "labelled": 0.5}
     icalib.prepare(tmp_path / "desk.jsonl", pools, executor="local")
     run = icalib.run("bm25", pools, **place)
     icalib.prepare(tmp_path / "desk.jsonl", pools, seed=2, fresh=True, executor="local")
