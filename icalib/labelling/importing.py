@@ -67,8 +67,8 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     and pool, the later one does. What language models say becomes soft labels, of which only training knows.
 
     Raises:
-        DataError: a record is not valid, is of other pools, or no pool gets a label; or a model's answers can't be
-            used (`SoftLabels.of`).
+        DataError: a record is not valid, is of other pools, or no pool gets or loses a label; or a model's answers
+            can't be used (`SoftLabels.of`).
         SettingError: `out` exists.
     """
     pull(file)
@@ -84,9 +84,8 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     of_people = [one.pool_id for one in finished if not by_model(one)]
     verdicts = {name: majority(by_pool[name], len(targets[name].candidates)) for name in of_people}
     conflicts = tuple(name for name, right in verdicts.items() if right is None)
-    if len(conflicts) == len(verdicts) and len(of_people) == len(finished):
-        found = "no pool has a finished answer that its annotators agree on"
-        raise DataError(found, "Label some pools first.", path=file)
+    if len(of_people) == len(finished) and set(conflicts) - was_annotated == set(verdicts):
+        raise DataError(*_nothing_to_import(conflicts), path=file)
     answered = {one.pool_id for one in finished}
     confirmed = [
         targets[name].label in (right or (NONE_RIGHT,))
@@ -115,6 +114,15 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         confirmed_interval=fraction_interval(sum(confirmed), len(confirmed)),
         soft_labels=soft.sources,
     )
+
+
+def _nothing_to_import(conflicts: Sequence[str]) -> tuple[str, str]:
+    """Return what was found in a file that would change no label, and what to do."""
+    if not conflicts:
+        return "no pool has a finished answer", "Label some pools first."
+    named = f"{', '.join(conflicts[:3])}{' …' * (len(conflicts) > 3)}"
+    found = f"the annotators disagree on all {len(conflicts)} pools with a finished answer ({named})"
+    return found, "Expected a pool with a majority: let them decide some, and export the answers again."
 
 
 def find_targets(data: Path, split: Split, wanted: Set[str]) -> dict[str, Target]:

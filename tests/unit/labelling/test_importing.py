@@ -145,6 +145,28 @@ def test_later_files_add_to_earlier_annotations(tiny_pools: Path, batch: Path, t
     assert not set(label_next(data=three, out=tmp_path / "n.csv", number=100).pool_ids) & set(ids)
 
 
+def test_a_second_annotator_may_disagree_on_all_pools(
+    tiny_pools: Path, batch: Path, tasks: Path, tmp_path: Path
+) -> None:
+    one, two, three = tmp_path / "one", tmp_path / "two", tmp_path / "three"
+    label_import(filled_table(batch, tmp_path / "a.csv", lambda pool_id: [0], "a"), tiny_pools, one)
+    found = label_import(filled_table(batch, tmp_path / "b.csv", lambda pool_id: [1], "b"), one, two)
+    assert (found.num_annotated, found.conflicts) == (0, tuple(batch_ids(tasks)))
+    assert labelled_ids(two) == labelled_ids(tiny_pools)
+    assert {by_id(two)[name].label for name in batch_ids(tasks)} == {UNKNOWN_LABEL}
+    assert len(read_annotations(two)) == 12
+    label_import(filled_table(batch, tmp_path / "b2.csv", lambda pool_id: [0], "b"), two, three)
+    assert labelled_ids(three) == labelled_ids(one)
+
+
+def test_a_file_that_would_change_no_label_is_refused(tiny_pools: Path, tasks: Path, tmp_path: Path) -> None:
+    answers = {"a": lambda pool_id: [0], "b": lambda pool_id: [1]}
+    export = exported(tasks, tmp_path / "export.json", answers)
+    with pytest.raises(DataError, match="the annotators disagree on all 6 pools with a finished answer"):
+        label_import(export, tiny_pools, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("is_flat", [True, False])
 @pytest.mark.parametrize("is_lines", [True, False])
 def test_argillas_records(tiny_pools: Path, tasks: Path, tmp_path: Path, is_flat: bool, is_lines: bool) -> None:
