@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -40,34 +41,74 @@ def _from_text(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
-def read_table(path: Path) -> Iterator[Answer]:
-    """Yield the answers of a CSV: one for each pool and annotator, by default the file's name.
+@dataclass(frozen=True)
+class _Row:
+    """A candidate of a pool; `annotator` is empty in rows without a name."""
 
-    Of a pool with a 1, empty rows are 0; a pool with neither a 1 nor a 0 in every row is unfinished. The time of an
-    answer is the file's. A DataError names the line of a row that is not valid.
+    raw: Raw
+    pool_id: str
+    number: int
+    text: str
+    mark: bool | None
+    annotator: str
+
+
+def read_table(path: Path) -> Iterator[Answer]:
+    """Yield the answers of a CSV: one for each pool and annotator.
+
+    Rows without a name are of the pool's only annotator if they don't repeat a candidate of theirs, else of one with
+    the file's name. Of a pool with a 1, empty rows are 0; a pool with neither a 1 nor a 0 in every row is unfinished.
+    The time of an answer is the file's. A DataError names the line of a row that is not valid.
     """
     when = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    groups: dict[tuple[str, str], dict[int, tuple[Raw, dict[str, str]]]] = {}
-    for raw, row in _rows(path):
-        annotator = row["annotator"].strip() or path.stem
-        group = groups.setdefault((_from_text(row["pool_id"].strip()), annotator), {})
-        number = _number(raw, row["candidate"])
-        if number in group:
-            raise raw.error(f"candidate {number} of pool {row['pool_id']} is in two rows of {annotator}")
-        group[number] = raw, row
+    table = list(_rows(path))
+    only_annotators = _only_annotators(table)
+    groups: dict[tuple[str, str], dict[int, _Row]] = {}
+    for row in table:
+        annotator = row.annotator or only_annotators.get(row.pool_id, path.stem)
+        group = groups.setdefault((row.pool_id, annotator), {})
+        if row.number in group:
+            raise row.raw.error(f"candidate {row.number} of pool {row.pool_id} is in two rows of {annotator}")
+        group[row.number] = row
     for (pool_id, annotator), group in groups.items():
-        first = next(iter(group.values()))[0]
+        first = next(iter(group.values())).raw
         if sorted(group) != list(range(1, len(group) + 1)):
             raise first.error(f"pool {pool_id} has the candidates {sorted(group)} and lacks others, numbered from 1")
         rows = [group[number] for number in sorted(group)]
-        marks = [_mark(raw, row["right"]) for raw, row in rows]
+        marks = [row.mark for row in rows]
         finished = any(marks) or None not in marks
         right = tuple(index for index, mark in enumerate(marks) if mark)
         annotation = Annotation(pool_id, annotator, when, right) if finished else None
-        yield Answer(first, pool_id, tuple(_from_text(row["text"]) for _, row in rows), annotation)
+        yield Answer(first, pool_id, tuple(row.text for row in rows), annotation)
 
 
-def _rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
+def _only_annotators(table: Sequence[_Row]) -> dict[str, str]:
+    """Return whose the rows without a name are, by pool: people write their name only where they write the 1."""
+    numbers: dict[str, dict[str, set[int]]] = {}
+    for row in table:
+        numbers.setdefault(row.pool_id, {}).setdefault(row.annotator, set()).add(row.number)
+    found: dict[str, str] = {}
+    for pool_id, by_annotator in numbers.items():
+        unnamed = by_annotator.pop("", set())
+        if len(by_annotator) == 1 and unnamed.isdisjoint(*by_annotator.values()):
+            (found[pool_id],) = by_annotator
+    return found
+
+
+def _rows(path: Path) -> Iterator[_Row]:
+    for raw, cells in _filled_rows(path):
+        yield _Row(
+            raw,
+            pool_id=_from_text(cells["pool_id"].strip()),
+            number=_number(raw, cells["candidate"]),
+            text=_from_text(cells["text"]),
+            mark=_mark(raw, cells["right"]),
+            annotator=cells["annotator"].strip(),
+        )
+
+
+def _filled_rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
+    """Yield the rows by column; spreadsheets end a table with rows of empty cells, which are left out."""
     text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
     refuse_bad_bytes(Raw(path, 0, text, cure="In a spreadsheet: save as CSV UTF-8"))
     header = text.partition("\n")[0]
@@ -77,7 +118,8 @@ def _rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
             expected = "Expected a table that `icalib label next` wrote."
             raise DataError(f"the table has no column {', '.join(missing)}", expected, path=path)
         for row in reader:
-            yield Raw(path, reader.line_num, "", cure=_CURE), row
+            if any("".join(cells).strip() for cells in row.values()):
+                yield Raw(path, reader.line_num, "", cure=_CURE), row
     except csv.Error as error:
         raise DataError(f"can't be read ({error})", f"{_CURE}.", path=path, line=reader.line_num) from error
 
