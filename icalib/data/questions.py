@@ -1,6 +1,6 @@
 """Questions for `icalib predict`: contexts with candidates, one JSON object a line (plain or gzipped):
 
-{"context": [{"speaker": "user" | "agent", "text": str}, ...], "candidates": [str, ...], "id": str}
+{"context": [{"speaker": "user" | "agent", "text": str}, ...], "candidates": [str, ...], "id": str | int}
 
 `id` may be left out; candidates are two or more. An utterance may be its text alone.
 """
@@ -31,6 +31,12 @@ def _with_speakers(context: Any) -> Any:
     return [{"speaker": "user", "text": turn} if isinstance(turn, str) else turn for turn in turns]
 
 
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Id = Annotated[Text, BeforeValidator(_as_text)]
+"""A name; data sets often have integers, which become texts, as `icalib prepare` has it."""
 Turns = Annotated[tuple[Utterance, ...], BeforeValidator(_with_speakers), Field(min_length=1)]
 """Utterances, oldest first."""
 
@@ -40,7 +46,7 @@ class Question(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    id: Text
+    id: Id
     context: Turns
     candidates: tuple[Text, ...] = Field(min_length=2)
 

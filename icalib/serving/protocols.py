@@ -16,7 +16,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 from typing_extensions import override
 
-from icalib.data.questions import Question
+from icalib.data.questions import Id, Question
 from icalib.data.schema import Text, Utterance
 from icalib.metrics.pairs import PoolScores
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions
@@ -112,7 +112,7 @@ class PredictRequest(AbstractRequest):
 
     context: Annotated[list[Text | Utterance], FailFast()] = Field(min_length=1)
     candidates: Annotated[list[Text], FailFast()] = Field(min_length=2)
-    id: Text = "1"
+    id: Id = "1"
     max_error: float | None = None
     confidence: float = CONFIDENCE
     sets: float | None = None

@@ -103,6 +103,11 @@ def test_predict_gives_the_record_of_icalib_predict(method: str, runs: dict[str,
     assert answer["notes"] == predicted.notes
 
 
+def test_an_id_may_be_an_integer(application: FastAPI) -> None:
+    assert ask(application, "/predict", body("/predict", id=17)).value["id"] == "17"
+    assert ask(application, "/predict", body("/predict", id=True)).status == 422
+
+
 @pytest.mark.parametrize("method", ["bert", "icast-teacher"])
 @pytest.mark.parametrize("joint", [False, True])
 def test_numbers_do_not_depend_on_what_is_asked_at_the_same_time(

@@ -27,6 +27,13 @@ def test_questions_come_in_order_and_take_their_line_number_as_id(tmp_path: Path
     assert [one.id for one in read_questions(path)] == ["1", "printer", "4"]
 
 
+def test_an_id_may_be_an_integer(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", question(id=17), question(id=0))
+    assert [one.id for one in read_questions(path)] == ["17", "0"]
+    with pytest.raises(DataError, match='id "17" was used before, on line 1'):
+        read_questions(write(tmp_path / "twice.jsonl", question(id=17), question(id="17")))
+
+
 def test_the_readmes_question_is_one(tmp_path: Path) -> None:
     """Its utterances are texts alone."""
     readme = (Path(__file__).parents[3] / "README.md").read_text()
@@ -44,6 +51,8 @@ def test_the_readmes_question_is_one(tmp_path: Path) -> None:
         (question(candidates=["alone"]), "candidates", "at least 2 items"),
         (question(context=[{"speaker": "bot", "text": "x"}]), "context.0.speaker", "'user' or 'agent'"),
         ({"context": question()["context"]}, "candidates", "missing"),
+        (question(id=True), "id", "found true"),
+        (question(id=1.5), "id", "found 1.5"),
     ],
 )
 def test_a_bad_line_is_named_with_field_and_cure(tmp_path: Path, bad: Any, field: str, words: str) -> None:
