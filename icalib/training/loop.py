@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
@@ -114,6 +114,9 @@ class LoopState:
     best_epoch: int = -1
     stopped: bool = False
     log: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[dict[str, list[float]]] = field(default_factory=list)
+    """Of each epoch and task, the sum of the updates' losses and their number. A sum is added up update by update, so
+    that points and checkpoints, at which it grows, don't change its rounding."""
     seconds: float = 0.0
     examples: int = 0
 
@@ -157,9 +160,11 @@ def train(
     model.train()
     while state.epoch < settings.epochs and not state.stopped:
         batches = curriculum.batches(state.epoch)
-        stalled = stalled_epochs(state.log, state.epoch)
+        stalled = stalled_epochs(state.losses[: state.epoch])
         if state.batch == 0:
             model.start_epoch()
+        while len(state.losses) <= state.epoch:  # an unfinished training of an earlier version has none
+            state.losses.append({})
         losses = RunningLosses(engine.device)
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs
@@ -273,23 +278,33 @@ class _JointLoss:
 def _curve(
     engine: Engine, losses: dict[str, list[float]], settings: TrainingSettings, state: LoopState, factor: float
 ) -> list[dict[str, Any]]:
-    sums = engine.gather({task: (sum(values), len(values)) for task, values in losses.items()})
+    workers = engine.gather(losses)
+    for task in losses:
+        _add_losses(state.losses[-1], task, [worker[task] for worker in workers])
     points = {
-        f"loss/{task}": sum(worker[task][0] for worker in sums) / sum(worker[task][1] for worker in sums)
+        f"loss/{task}": sum(sum(worker[task]) for worker in workers) / sum(len(worker[task]) for worker in workers)
         for task in losses
     }
     points["opt/lr"] = settings.learning_rate * factor
     return [_point(state, "train", tag, value) for tag, value in points.items()]
 
 
-def stalled_epochs(log: Sequence[dict[str, Any]], epoch: int) -> int:
-    """Count the epochs before `epoch` whose training loss was not at least 0.01 below that of the previous epoch."""
-    losses: dict[int, list[float]] = {}
-    for point in log:
-        if point["tag"].startswith("loss/") and point["split"] == "train" and point["epoch"] < epoch:
-            losses.setdefault(point["epoch"], []).append(point["value"])
-    means = [float(np.mean(values)) for values in losses.values()]
-    return sum(after > before - _MIN_IMPROVEMENT for before, after in pairwise(means))
+def _add_losses(sums: dict[str, list[float]], task: str, workers: Sequence[Sequence[float]]) -> None:
+    """Add losses of updates, of each worker, to the sum and the number of their epoch."""
+    total, number = sums.get(task, (0.0, 0))
+    for shares in zip(*workers, strict=True):
+        total, number = total + sum(shares) / len(shares), number + 1
+    sums[task] = [total, number]
+
+
+def stalled_epochs(losses: Sequence[Mapping[str, Sequence[float]]]) -> int:
+    """Count the epochs whose mean loss of an update was not at least 0.01 below that of the previous epoch; `losses`
+    are those of `LoopState`.
+    """
+    sums = [tuple(map(sum, zip(*epoch.values(), strict=True))) for epoch in losses if epoch]
+    return sum(
+        after > before - _MIN_IMPROVEMENT for before, after in pairwise(total / number for total, number in sums)
+    )
 
 
 def validation_points(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

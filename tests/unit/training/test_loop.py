@@ -12,11 +12,12 @@ import pytest
 import torch
 from helpers.observers import DyingEngine, Interrupted
 from helpers.tiny_models import tiny_ranker
-from torch import Tensor
+from torch import Tensor, nn
 
 from icalib.core.errors import IcalibError
 from icalib.data.encoding import TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
+from icalib.models.model import Model
 from icalib.models.ranker import Ranker
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine, parameter_groups
@@ -206,17 +207,65 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_by_its_schedule(
     [([], 0), ([1.0], 0), ([1.0, 0.9], 0), ([1.0, 0.995], 1), ([1.0, 1.2, 1.1], 1), ([1.0, 0.9, 0.9, 0.95], 2)],
 )
 def test_an_epoch_stalls_whose_loss_falls_by_less_than_a_hundredth(means: list[float], stalls: int) -> None:
-    log = [
-        {"split": split, "step": 0, "epoch": epoch, "tag": tag, "value": value}
-        for epoch, mean in enumerate([*means, 9.0])
-        for split, tag, value in (
-            ("train", "loss/answer", mean - 0.5),
-            ("train", "loss/answer", mean + 0.5),
-            ("train", "opt/lr", 1.0),
-            ("validation", "loss/answer", 5.0 + epoch),
+    assert stalled_epochs([{"answer": [mean * 6, 6], "intent": [mean * 2, 2]} for mean in means]) == stalls
+
+
+class OneWeight(Model):
+    """A model whose outputs don't matter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self) -> Tensor:
+        return self.weight
+
+
+class ScriptedLosses:
+    """Updates whose losses are known beforehand, of each epoch."""
+
+    def __init__(self, losses: Sequence[Sequence[float]]) -> None:
+        self._losses = losses
+
+    def batches(self, epoch: int) -> Sequence[Sequence[float]]:
+        return [[loss] for loss in self._losses[epoch]]
+
+    def losses(
+        self, forward: Callable[..., Any], examples: Sequence[float], device: torch.device
+    ) -> tuple[str, Tensor]:
+        return "answer", forward() * 0 + examples[0]
+
+
+def test_all_updates_of_an_epoch_count_alike_for_plateau_whatever_the_checkpoints() -> None:
+    """Ten updates fall by 0.1 an epoch; the last one, which shares a point of the curve with few, rises by 0.5."""
+    losses = [[1.0 - 0.1 * epoch] * 10 + [1.0 + 0.5 * epoch] for epoch in range(3)]
+
+    def trained(every: int) -> LoopState:
+        made = settings(
+            epochs=3, schedule="plateau", warmup_fraction=0.0, batch_size=1, learning_rate=1.0, checkpoint_every=every
         )
-    ]
-    assert stalled_epochs(log, len(means)) == stalls
+        model = OneWeight()
+        return train(model, LocalEngine(model, made), ScriptedLosses(losses), made, Listener(), seed=1, validation=None)
+
+    states = [trained(every) for every in (1000, 10, 7, 2)]
+    for state in states:
+        assert {point["value"] for point in state.log if point["tag"] == "opt/lr"} == {1.0}
+        assert state.losses == states[0].losses
+    np.testing.assert_allclose([epoch["answer"] for epoch in states[0].losses], [[11.0, 11], [10.5, 11], [10.0, 11]])
+
+
+def test_a_loss_is_the_mean_of_all_workers() -> None:
+    class TwoWorkers(LocalEngine):
+        """The other one's losses are 1 higher."""
+
+        def gather(self, value: Any) -> list[Any]:
+            return [value, {task: [loss + 1 for loss in losses] for task, losses in value.items()}]
+
+    made, model = settings(epochs=1, batch_size=1), OneWeight()
+    engine = TwoWorkers(model, made)
+    state = train(model, engine, ScriptedLosses([[1.0, 2.0, 3.0]]), made, Listener(), seed=1, validation=None)
+    assert state.losses == [{"answer": [7.5, 3]}]
+    assert [point["value"] for point in state.log if point["tag"] == "loss/answer"] == [2.5]
 
 
 @pytest.mark.parametrize("head_rate", [1e-3, None])
