@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import atomic_write
+from icalib.data.sources.files import read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import Kind, kind_of, read_rows, row_of
 from icalib.metrics.pairs import FloatArray, PoolScores
@@ -155,7 +157,7 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
             rows = _with_probs(scores, columns, seen.prob)
             with temporary.open("w", encoding="utf-8", newline="") as file:
                 if kind == "csv":
-                    _write_csv(file, rows)
+                    _write_csv(file, rows, scores)
                 else:
                     file.writelines(json.dumps(row) + "\n" for row in rows)
         check_has_rows(scores, seen.num_pairs)
@@ -212,12 +214,31 @@ def _scores(rows: Sequence[tuple[Raw, Mapping[str, Any]]], columns: Columns) -> 
     return np.array([parsed(Scored, raw, row, {"score": columns.score}).score for raw, row in rows])
 
 
-def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]]) -> None:
+def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]], path: Path) -> None:
     for first in rows:  # of a CSV file, whose rows all have the header's columns
-        writer = csv.DictWriter(file, list(first), lineterminator="\n")
+        delimiter = _delimiter_of(path)
+        writer = csv.DictWriter(file, list(first), delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
         writer.writerow(first)
         writer.writerows(rows)
+
+
+def _delimiter_of(path: Path) -> str:
+    """Return the delimiter by which `read_rows` reads a CSV; DataError if two columns have one name, as a row has only
+    the last one's cell.
+    """
+    header = next(read_lines(path))
+    delimiter = max("\t,;|", key=header.text.count)
+    names = next(csv.reader((f"{raw.text}\n" for raw in read_lines(path)), delimiter=delimiter))
+    (name, count), *_ = Counter(name.strip() for name in names).most_common()
+    if count > 1:
+        raise DataError(
+            f"{count} columns of the header {f'are named `{name}`' if name else 'have no name'}",
+            "Expected another name for each: rename them, or remove all but one.",
+            path=path,
+            line=header.line,
+        )
+    return delimiter
 
 
 def _write_parquet(path: Path, out: Path, columns: Columns, to_prob: ToProb) -> None:

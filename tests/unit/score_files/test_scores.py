@@ -120,6 +120,29 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, suffix: str) -> Non
         apply(FITTED, out, tmp_path / f"twice.{suffix}", COLUMNS)
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_a_csv_keeps_its_delimiter(tmp_path: Path, delimiter: str) -> None:
+    path, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    rows = [["query", "candidate", "score", "two\nlines"], ["q", "a, b; c\td|e", "0.5", "x"], ["q", "f", "1.5", "y"]]
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    apply(FITTED, path, out, COLUMNS)
+    with out.open(newline="") as file:
+        written = list(csv.reader(file, delimiter=delimiter))
+    assert [row[:-1] for row in written] == rows
+    assert written[0][-1] == "calibrated_prob"
+
+
+@pytest.mark.parametrize(
+    ("header", "found"), [("score,a,a", "are named `a`"), ("score,a, a ", "are named `a`"), ("score,,", "have no name")]
+)
+def test_a_csv_with_two_columns_of_one_name_is_refused(tmp_path: Path, header: str, found: str) -> None:
+    (tmp_path / "new.csv").write_text(f"{header}\n0.5,a,b\n")
+    with pytest.raises(DataError, match=f"line 1: 2 columns of the header {found}"):
+        apply(FITTED, tmp_path / "new.csv", tmp_path / "out.csv", COLUMNS)
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_scores_unlike_those_fitted_on_are_pointed_out(tmp_path: Path) -> None:
     def notes(change: float, wide: bool = True) -> str:
         rows = [{"score": change + row["score"] if wide else float(expit(row["score"]))} for row in NEW_ROWS]
