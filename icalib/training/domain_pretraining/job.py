@@ -27,7 +27,7 @@ from icalib.training.settings import TrainingSettings
 class DomainPretrainJob(TrainingJob):
     """Pre-trains a ranker, once for all labelled fractions, seeds and methods with the same encoder."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # reads no validation pools
+    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # `plateau` weighs all updates of an epoch alike
 
     ranker: RankerConfig
     task: SerializeAsAny[WindowTask.Config]
