@@ -86,14 +86,16 @@ def required_split(path: Path) -> Split:
 
 def files_in(path: Path, *suffixes: str) -> tuple[Path, ...]:
     """Return a file itself, or a folder's files of the first of these kinds that it has, maybe none; only those with a
-    split in their names where some have one.
+    split in their names where these have a training split or several splits.
     """
     if path.is_file():
         return (path,)
     files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else []
     for suffix in suffixes:
         if found := [file for file in files if plain_name(file).endswith(suffix)]:
-            return tuple([file for file in found if split_in_name(file)] or found)
+            splits = {split_in_name(file) for file in found} - {None}  # one may be a word of a title: test-team.csv
+            has_splits = "train" in splits or len(splits) > 1
+            return tuple(file for file in found if split_in_name(file) or not has_splits)
     return ()
 
 

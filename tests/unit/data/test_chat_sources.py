@@ -201,3 +201,25 @@ def test_conversations_without_text_are_counted_and_left_out(tmp_path: Path) -> 
         source = open_source(file)
         assert [turns(dialogue) for dialogue in source.dialogues(None)] == [TURNS]
         assert dict(source.left_out) == {"conversations without a text of user or agent": 2}
+
+
+def write_rows(path: Path, *rows: str) -> Path:
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("names", "left_out"),
+    [
+        ("chats-2023 chats-2024 printer-test-team", ""),
+        ("train val test", ""),
+        ("train labels", "labels"),
+        ("dev test notes", "notes"),
+    ],
+)
+def test_files_without_a_split_are_left_out_where_the_names_are_of_splits(
+    tmp_path: Path, names: str, left_out: str
+) -> None:
+    for name in names.split():
+        write_rows(tmp_path / f"{name}.csv", "chat,sender,text", f"{name},user,Hi.", f"{name},agent,Hello!")
+    assert {found.dialog_id for found in dialogues(tmp_path)} == {*names.split()} - {left_out}
