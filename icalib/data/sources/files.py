@@ -20,7 +20,10 @@ SPLIT_WORDS: dict[str, Split] = {
     "training": "train",
     "valid": "validation",
     "validation": "validation",
+    "val": "validation",
     "dev": "validation",
+    "development": "validation",
+    "eval": "validation",
     "test": "test",
 }
 _SPACE = re.compile("[ \t\r\n\ufeff]*")

@@ -127,7 +127,7 @@ def _open_messages(path: Path, speakers: Mapping[str, Role]) -> Source:
         record = {
             "dialog_id": own_id(row, *IDS) or record_id(raw),
             "domain": next((row[key] for key in DOMAINS if isinstance(row.get(key), str)), ""),
-            "split": split_of_row(raw.path, row),
+            "split": split_of_row(raw, row),
             "utterances": utterances,
         }
         return build(Dialogue, record, raw, {"utterances": field})

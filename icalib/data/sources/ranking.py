@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, starmap
 from pathlib import Path
 from typing import Any
 
@@ -121,16 +121,18 @@ class _Table:
 
     def _query(self, raw: Raw) -> tuple[dict[str, Any], list[str]]:
         """Return the fields of an AnsweredContext, which may have no answer, and the wrong answers."""
-        first = row_of(raw.value[0])
+        rows = [(member, row_of(member)) for member in raw.value]
+        first = rows[0][1]
+        splits = [split_of_row(*row, self.columns.get("split", "")) for row in rows]
         context = self._context(raw, first.get(self.columns["query"]))
-        labelled = list(chain.from_iterable(map(self._labelled, raw.value)))
+        labelled = list(chain.from_iterable(starmap(self._labelled, rows)))
         right = _distinct(text for text, is_right in labelled if is_right)
         wrong = _distinct(text for text, is_right in labelled if not is_right)
         text = " ".join(str(turn["text"]) for turn in context)
         query = {
             "dialog_id": own_id(first, self.columns.get("id", "")) or f"query-{text_key(text):016x}",
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
-            "split": split_of_row(raw.path, first, self.columns.get("split", "split")),
+            "split": splits[0],
             "context": context,
             "answers": right,
         }
@@ -147,8 +149,7 @@ class _Table:
             raise raw.error(f"found {abbreviated(query)} as query", field=column)
         return ({"speaker": "user", "text": str(query)},)
 
-    def _labelled(self, raw: Raw) -> Iterator[tuple[str, bool]]:
-        row = row_of(raw)
+    def _labelled(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         if "positive" in self.columns:
             yield from ((text, True) for text in _passages(row.get(self.columns["positive"])))
             yield from ((text, False) for column in self.negatives for text in _passages(row.get(column)))

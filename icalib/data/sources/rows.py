@@ -126,9 +126,18 @@ def own_id(row: Mapping[str, Any], *names: str) -> str:
     return next((str(row[name]).strip() for name in names if isinstance(row.get(name), str | int)), "")
 
 
-def split_of_row(path: Path, row: Mapping[str, Any], column: str = "split") -> Split | None:
-    """Return the split that the file's name or the row has, in any of the usual words; None if neither has one."""
-    return split_in_name(path) or SPLIT_WORDS.get(str(row.get(column, "")).strip().lower())
+def split_of_row(raw: Raw, row: Mapping[str, Any], column: str = "split") -> Split | None:
+    """Return the split that a row has, in any of the usual words, else that in its file's name; None if neither has
+    one, and a DataError if the row's is another word.
+    """
+    given = row.get(column)
+    word = "" if given is None or given != given else str(given).strip().lower()
+    if not word:
+        return split_in_name(raw.path)
+    if word not in SPLIT_WORDS:
+        cure = f"Expected one of {', '.join(SPLIT_WORDS)}, or nothing. {raw.cure}."
+        raise raw.error(f"found {abbreviated(given)} as split", cure, column)
+    return SPLIT_WORDS[word]
 
 
 def record_id(raw: Raw) -> str:

@@ -95,10 +95,11 @@ class _Table:
             self.left_out[NO_TEXT] += 1
             return None
         first = rows[0][1]
+        splits = [split_of_row(*row, self.columns.get("split", "")) for row in rows]
         record = {
             "dialog_id": dialog_id,
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
-            "split": split_of_row(raw.path, first, self.columns.get("split", "split")),
+            "split": splits[0],
             "utterances": utterances,
         }
         return build(Dialogue, record, raw, self.columns)

@@ -208,6 +208,25 @@ def write_rows(path: Path, *rows: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("word", ["validation", "valid", "Val", "dev", "development", "eval "])
+def test_a_record_has_its_split_in_any_usual_word_before_that_of_the_file(tmp_path: Path, word: str) -> None:
+    path = write_json(tmp_path / "training-chats.json", [OPENAI | {"split": word}, OPENAI | {"split": None}])
+    assert [found.split for found in dialogues(path)] == ["validation", "train"]
+    table = write_rows(tmp_path / "test.csv", "chat,split,sender,text", f"1,{word},user,Hi.", "2,,user,Hi.")
+    assert [found.split for found in dialogues(table)] == ["validation", "test"]
+    assert [found.split for found in dialogues(table, columns={"split": ""})] == ["test", "test"]
+    assert [found.split for found in dialogues(write_json(tmp_path / f"{word}.json", OPENAI))] == ["validation"]
+
+
+def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "chats.json", [OPENAI | {"split": "hold-out"}])
+    rows = "chat,split,sender,text", "1,train,user,Hi.", "1,hold-out,agent,Hello!"
+    for file in (path, write_rows(tmp_path / "chats.csv", *rows)):
+        with pytest.raises(DataError, match=r'"hold-out" as split\. Expected one of train, .*val, .*--skip') as caught:
+            dialogues(file)
+        assert caught.value.field == "split"
+
+
 @pytest.mark.parametrize(
     ("names", "left_out"),
     [

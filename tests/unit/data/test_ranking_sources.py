@@ -117,3 +117,11 @@ def test_right_answers_of_a_query_that_are_not_together_are_refused(tmp_path: Pa
     source = open_source(write_lines(tmp_path / "apart.jsonl", *rows), None, {})
     with pytest.raises(DataError, match=r"used before, on line 1.*Sort the rows"):
         list(source.answers(None))
+
+
+def test_the_split_of_a_query_goes_before_that_of_the_file(tmp_path: Path) -> None:
+    rows = [{"split": split, "query": f"q {split}", "pos": ["p"], "neg": ["n"]} for split in ("val", "test", "")]
+    found = [pool.split for pool in pools(write_lines(tmp_path / "train.jsonl", *rows))]
+    assert found == ["validation", "test", "train"]
+    with pytest.raises(DataError, match='"extra" as split'):
+        pools(write_lines(tmp_path / "train.jsonl", rows[0] | {"split": "extra"}))
