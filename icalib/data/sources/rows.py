@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
@@ -81,7 +82,10 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
 def _csv_rows(path: Path) -> Iterator[Raw]:
     """Yield the rows after the header with the lines where they begin; a quoted field may span several lines."""
     taken: list[Raw] = []
-    cure = "Fix the file (--skip-bad cannot skip this)."
+    cure = (
+        "Write a quote inside a quoted field twice, and quote a field that begins with a quote (--skip-bad cannot skip "
+        "this)."
+    )
 
     def lines() -> Iterator[str]:
         for raw in read_lines(path):
@@ -89,9 +93,11 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             yield raw.text + "\n"
 
     delimiter = max("\t,;|", key=first_line(path).count)
-    reader = csv.reader(lines(), delimiter=delimiter)
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader)]
+        for raw in taken:
+            refuse_bad_bytes(replace(raw, cure="A header can't be skipped"))
         taken.clear()
         for fields in reader:
             problem = f"{len(fields)} columns, but the header has {len(header)}" if len(fields) != len(header) else ""
@@ -99,7 +105,7 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             yield Raw(path, taken[0].line, "\n".join(raw.text for raw in taken), row, problem=problem)
             taken.clear()
     except csv.Error as error:
-        raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[-1].line) from error
+        raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[0].line) from error
 
 
 def row_of(raw: Raw) -> dict[str, Any]:

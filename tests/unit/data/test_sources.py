@@ -191,3 +191,14 @@ def test_ids_are_unique_on_one_line_and_across_files(tmp_path: Path) -> None:
         write_csv(tmp_path / name, ["Context", "Ground Truth Utterance", "Distractor_0"], ["hum", "restart", "hello"])
     with pytest.raises(DataError, match=r'pool_id "udc-test-2" was used before, on line 2 of .*test.csv'):
         list(open_source(tmp_path, "udc").pools(None))
+
+
+@pytest.mark.parametrize("text", ['"Restart" it, then wait', '"it hums', '"a "quote" inside"'])
+@pytest.mark.parametrize("after", [0, 3])
+def test_quotes_that_are_not_balanced_swallow_no_rows(tmp_path: Path, text: str, after: int) -> None:
+    rows = ["chat\tsender\ttext", "1\tuser\t'tis 5\" wide", '1\tagent\t"Two\nlines"', f"1\tuser\t{text}"]
+    path = tmp_path / "chats.tsv"
+    path.write_text("\n".join([*rows, *["1\tagent\tHello!"] * after]))
+    with pytest.raises(DataError, match=r"broken CSV.*Write a quote inside a quoted field twice") as caught:
+        list(open_source(path, "table").dialogues(lambda error, raw: None))
+    assert caught.value.line == 5
