@@ -46,6 +46,7 @@ from icalib.data.sources.rows import (
     row_of,
     sampled,
     split_of_row,
+    unchecked_row,
 )
 from icalib.data.splits import assigned_split, text_key
 
@@ -112,9 +113,9 @@ class _Table:
         return isinstance(row.get(self.columns["passage"]), list) or (number is not None and number <= _RIGHT_ABOVE)
 
     def _key(self, raw: Raw) -> Hashable:
-        """Return what consecutive rows of one query have in common; unique for a row that is not valid."""
+        """Return what consecutive rows of one query have in common; unique for a row that can't be read."""
         try:
-            row = row_of(raw)
+            row = unchecked_row(raw)
             return repr((row.get(self.columns.get("id", "")), row.get(self.columns["query"])))
         except (DataError, RecursionError):
             return raw.line, raw.number

@@ -51,9 +51,8 @@ class Raw:
 def joined(members: list[Raw]) -> Raw:
     """Return records as one, which begins where the first one does; its `value` is the tuple of them."""
     first = members[0]
-    problem = next((raw.problem for raw in members if raw.problem), "")
     text = "\n".join(raw.text for raw in members)
-    return Raw(first.path, first.line, text, tuple(members), number=first.number, problem=problem)
+    return Raw(first.path, first.line, text, tuple(members), number=first.number)
 
 
 def accepted(raws: Iterable[Raw], parse: Callable[[Raw], T | None], on_reject: OnReject | None) -> Iterator[T]:
@@ -98,7 +97,12 @@ def unique(parse: Callable[[Raw], T | None], field: str, cure: str = "") -> Call
 
 
 def refuse_bad_bytes(raw: Raw) -> None:
-    """Refuse a record with a `problem`, or with bytes that aren't UTF-8 (`read_lines` keeps them as surrogates)."""
+    """Refuse a record with a `problem`, or with bytes that aren't UTF-8 (`read_lines` keeps them as surrogates); of
+    `joined` ones the error names the one that has them.
+    """
+    for member in raw.value if isinstance(raw.value, tuple) else ():
+        if isinstance(member, Raw):
+            refuse_bad_bytes(member)
     if raw.problem:
         raise raw.error(f"found {raw.problem}")
     if bad := re.search("[\udc80-\udcff]", raw.text):

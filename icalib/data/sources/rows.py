@@ -111,6 +111,14 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
 def row_of(raw: Raw) -> dict[str, Any]:
     """Return the row of a raw record; a DataError if it isn't one."""
     refuse_bad_bytes(raw)
+    return unchecked_row(raw)
+
+
+def unchecked_row(raw: Raw) -> dict[str, Any]:
+    """Return what can be read of a row that `row_of` may refuse; a DataError if that is no row.
+
+    It says which conversation or query the row belongs to, which must not go on without it.
+    """
     value = parse_json(raw) if raw.value is None else raw.value
     if not isinstance(value, dict):
         raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")

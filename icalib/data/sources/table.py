@@ -33,6 +33,7 @@ from icalib.data.sources.rows import (
     row_of,
     sampled,
     split_of_row,
+    unchecked_row,
 )
 
 COMMON: Mapping[str, tuple[str, ...]] = {
@@ -63,7 +64,7 @@ class _Table:
     def conversations(self, files: Iterable[Path]) -> Iterator[Raw]:
         """Yield the rows of each conversation as one record, in the order of first appearance.
 
-        Rows wait on disk; only the ids are held in memory. A row without id is yielded first, by itself.
+        Rows wait on disk; only the ids are held in memory. A row whose id can't be read is yielded first, by itself.
         """
         indices: dict[tuple[Split | None, str], int] = {}
         try:
@@ -106,7 +107,7 @@ class _Table:
 
     def _id(self, raw: Raw) -> str:
         column = self.columns["id"]
-        value = row_of(raw).get(column)
+        value = unchecked_row(raw).get(column)
         if value is None or value != value or not str(value).strip():
             raise raw.error("found no conversation id", field=column)
         return str(value).strip()

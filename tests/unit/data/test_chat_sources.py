@@ -242,3 +242,14 @@ def test_files_without_a_split_are_left_out_where_the_names_are_of_splits(
     for name in names.split():
         write_rows(tmp_path / f"{name}.csv", "chat,sender,text", f"{name},user,Hi.", f"{name},agent,Hello!")
     assert {found.dialog_id for found in dialogues(tmp_path)} == {*names.split()} - {left_out}
+
+
+@pytest.mark.parametrize("bad", [b"1,agent,Restart it, then wait", b"1,agent,Gr\xfc\xdfe"])
+def test_a_conversation_with_a_bad_row_is_left_out_whole(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / "chats.csv"
+    path.write_bytes(b"chat,sender,text\n1,user,It hums.\n2,user,Hi.\n" + bad + b"\n1,agent,Restart it.\n")
+    rejected: list[tuple[int, str]] = []
+    source = open_source(path)
+    found = list(source.dialogues(lambda error, raw: rejected.append((error.line, raw.splitlines()[0]))))
+    assert [dialogue.dialog_id for dialogue in found] == ["2"]
+    assert rejected == [(4, "1,user,It hums.")]

@@ -125,3 +125,24 @@ def test_the_split_of_a_query_goes_before_that_of_the_file(tmp_path: Path) -> No
     assert found == ["validation", "test", "train"]
     with pytest.raises(DataError, match='"extra" as split'):
         pools(write_lines(tmp_path / "train.jsonl", rows[0] | {"split": "extra"}))
+
+
+@pytest.mark.parametrize("bad", [b"It hums.,Gr\xfc\xdfe,0", b"It hums.,Restart it, then wait,1"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_query_with_a_bad_row_is_left_out_whole(tmp_path: Path, bad: bytes, place: int) -> None:
+    rows = [b"It hums.,Restart it.,1", b"It hums.,Hello!,0"]
+    rows.insert(place, bad)
+    path = tmp_path / "pairs.csv"
+    path.write_bytes(b"\n".join([b"query,passage,label", b"Hi.,Hello!,1", b"Hi.,No.,0", *rows]))
+    rejected: list[int] = []
+    found = list(open_source(path).pools(lambda error, raw: rejected.append(error.line)))
+    assert [pool.context[0].text for pool in found] == ["Hi."]
+    assert rejected == [4 + place]
+
+
+def test_bytes_of_a_row_of_json_lines_leave_its_query_out(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "pairs.jsonl", *PAIRS)
+    path.write_bytes(path.read_bytes().replace(b"Plug it", b"Gr\xfc\xdfe"))
+    rejected: list[int] = []
+    assert not list(open_source(path).pools(lambda error, raw: rejected.append(error.line)))
+    assert rejected == [3]
