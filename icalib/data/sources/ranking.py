@@ -69,6 +69,7 @@ _RIGHT_ABOVE = 0.5  # labels above it are of right answers
 _SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on the query alone
 
 
+_RENAME = "Give one of the files another name."
 _SORT = "Sort the rows by query: those of one query must follow each other, or they would be wrong answers to it."
 
 
@@ -181,7 +182,10 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     table = _Table(found, _negatives(names, found), speakers)
     source = Source(files, keeps_all_candidates=False, understood=understood, left_out=table.left_out)
     if any(map(table.has_wrong, sample)):
-        return replace(source, pools=lambda on_reject: accepted(table.records(files), table.pool, on_reject))
+        return replace(
+            source,
+            pools=lambda on_reject: accepted(table.records(files), unique(table.pool, "pool_id", _RENAME), on_reject),
+        )
     return replace(
         source,
         answers=lambda on_reject: accepted(table.records(files), unique(table.answers, "dialog_id", _SORT), on_reject),

@@ -155,8 +155,10 @@ def split_of_row(raw: Raw, row: Mapping[str, Any], column: str = "split") -> Spl
 
 
 def record_id(raw: Raw) -> str:
-    """Return an id for a record without one: the file's name up to its first point, and the record's number in it."""
-    return f"{plain_name(raw.path).partition('.')[0]}-{raw.number or raw.line}"
+    """Return an id for a record without one: the file's name without its suffix, and the record's number in it."""
+    name = plain_name(raw.path)
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+    return f"{name.removesuffix(suffix)}-{raw.number or raw.line}"
 
 
 NUM_SAMPLED = 100

@@ -146,3 +146,14 @@ def test_bytes_of_a_row_of_json_lines_leave_its_query_out(tmp_path: Path) -> Non
     rejected: list[int] = []
     assert not list(open_source(path).pools(lambda error, raw: rejected.append(error.line)))
     assert rejected == [3]
+
+
+def test_ids_of_pools_differ_between_files(tmp_path: Path) -> None:
+    for name in ("train.de.jsonl", "train.en.jsonl"):
+        write_lines(tmp_path / name, {"query": name, "pos": ["p"], "neg": ["n"]})
+    assert [pool.pool_id for pool in pools(tmp_path)] == ["train.de-1#0", "train.en-1#0"]
+    write_lines(tmp_path / "Train.de.jsonl", {"query": "a", "pos": ["p"], "neg": ["n"]})
+    with pytest.raises(
+        DataError, match=r'pool_id "train\.de-1#0" was used before, .* of .*Train\.de\.jsonl\. Give one'
+    ):
+        pools(tmp_path)
