@@ -181,8 +181,9 @@ def _row(
     record: Dialogue | AnsweredContext, split: Split, number: int, context: Iterable[Utterance], response: str
 ) -> dict[str, Any]:
     """Return the row of a right response, whose negatives will be mined."""
+    query_id = record.query_id if isinstance(record, AnsweredContext) else ""
     return {
-        "pool_id": f"{record.dialog_id}#{number}",
+        "pool_id": f"{query_id or record.dialog_id}#{number}",
         "dialog_id": record.dialog_id,
         "domain": record.domain,
         "split": split,

@@ -188,9 +188,7 @@ class _Responses:
 
 
 def _dialogue_numbers(spill: Spill) -> Iterator[int]:
-    """Yield for each row a number that differs between dialogues; a dialogue's rows are consecutive."""
-    number, last = -1, None
+    """Yield for each row a number that differs between dialogues, counted from 0."""
+    numbers: dict[str, int] = {}
     for row in spill.rows(columns=["dialog_id"]):
-        if row["dialog_id"] != last:
-            number, last = number + 1, row["dialog_id"]
-        yield number
+        yield numbers.setdefault(row["dialog_id"], len(numbers))

@@ -71,6 +71,8 @@ class AnsweredContext(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     dialog_id: Text
+    query_id: OptionalText = ""
+    """What its pools are called after, where a dialogue has several queries; empty: the dialogue's id."""
     domain: str = ""
     split: Split | None = None
     context: tuple[Utterance, ...] = Field(min_length=1)

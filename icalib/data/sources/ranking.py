@@ -52,6 +52,7 @@ from icalib.data.splits import assigned_split, text_key
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": ("queryid", "qid", "questionid"),
+    "dialogue": ("dialogid", "dialogueid", "conversationid"),
     "query": ("query", "question", "anchor", "querytext", "context"),
     "positive": (
         "pos", "positive", "positives", "positivepassages", "positivepassage", "answer", "answers", "response",
@@ -117,7 +118,7 @@ class _Table:
         """Return what consecutive rows of one query have in common; unique for a row that can't be read."""
         try:
             row = unchecked_row(raw)
-            return repr((row.get(self.columns.get("id", "")), row.get(self.columns["query"])))
+            return repr([row.get(self.columns.get(column, "")) for column in ("id", "dialogue", "query")])
         except (DataError, RecursionError):
             return raw.line, raw.number
 
@@ -131,8 +132,11 @@ class _Table:
         right = _distinct(text for text, is_right in labelled if is_right)
         wrong = _distinct(text for text, is_right in labelled if not is_right)
         text = " ".join(str(turn["text"]) for turn in context)
+        own, dialogue = (own_id(first, self.columns.get(column, "")) for column in ("id", "dialogue"))
+        key = f"query-{text_key(text):016x}"
         query = {
-            "dialog_id": own_id(first, self.columns.get("id", "")) or f"query-{text_key(text):016x}",
+            "dialog_id": dialogue or own or key,
+            "query_id": "-".join(filter(None, (dialogue, own, key))) if dialogue else own or key,
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
             "split": splits[0],
             "context": context,
@@ -188,7 +192,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
         )
     return replace(
         source,
-        answers=lambda on_reject: accepted(table.records(files), unique(table.answers, "dialog_id", _SORT), on_reject),
+        answers=lambda on_reject: accepted(table.records(files), unique(table.answers, "query_id", _SORT), on_reject),
         understood=f"{understood}; wrong answers are mined, since there are none",
     )
 

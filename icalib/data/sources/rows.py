@@ -137,7 +137,12 @@ def first_rows(path: Path, count: int) -> list[dict[str, Any]]:
 
 def own_id(row: Mapping[str, Any], *names: str) -> str:
     """Return the first id that a row has under one of some names, empty if it has none."""
-    return next((str(row[name]).strip() for name in names if isinstance(row.get(name), str | int)), "")
+    return next((str(row[name]).strip() for name in names if _is_id(row.get(name))), "")
+
+
+def _is_id(value: Any) -> bool:
+    """Whether a value is a text or number; a number may be a float, as columns of integers with gaps are read so."""
+    return isinstance(value, str | int | float) and value == value
 
 
 def split_of_row(raw: Raw, row: Mapping[str, Any], column: str = "split") -> Split | None:

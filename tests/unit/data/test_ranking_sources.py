@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.pool_folders import read_pools
 
 from icalib.core.errors import DataError, SettingError
+from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Pool
 from icalib.data.sources.readers import open_source
 
@@ -157,3 +159,33 @@ def test_ids_of_pools_differ_between_files(tmp_path: Path) -> None:
         DataError, match=r'pool_id "train\.de-1#0" was used before, .* of .*Train\.de\.jsonl\. Give one'
     ):
         pools(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["dialog_id", "Dialogue ID", "conversation_id"])
+def test_pools_of_a_dialogue_are_in_one_split(tmp_path: Path, column: str) -> None:
+    rows = [
+        {"query": f"{number} {turn}", column: float(number), "pos": "p", "neg": "n"}
+        for number in range(30)
+        for turn in range(3)
+    ]
+    found = pools(write_lines(tmp_path / "chats.jsonl", *rows))
+    assert len(found) == 90
+    assert len({pool.dialog_id for pool in found}) == len({(pool.dialog_id, pool.split) for pool in found}) == 30
+    assert {pool.split for pool in found} == {"train", "validation", "test"}
+
+
+def test_answers_of_a_dialogue_are_not_mined_for_one_another(tmp_path: Path) -> None:
+    rows = [  # of one dialogue are apart from each other
+        {"dialog_id": f"d{number}", "query": f"question {turn}", "answer": f"answer {number} {turn}"}
+        for turn in range(3)
+        for number in range(12)
+    ]
+    source = write_lines(tmp_path / "train.jsonl", *rows)
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=4, negative_sampler="bm25-response"))
+    found = read_pools(tmp_path / "pools")
+    assert len({pool.pool_id for pool in found}) == len(found) == 36
+    for pool in found:
+        numbers = [text.split()[1] for text in pool.candidates]
+        assert numbers.count(pool.dialog_id[1:]) == 1
+    with pytest.raises(DataError, match=r"used before, on line 1.*Sort the rows"):
+        list(open_source(write_lines(source, *rows, rows[0])).answers(None))
