@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,8 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.imports import Extensions
 from icalib.core.text import abbreviated
 from icalib.data.sources.files import first_line
-from icalib.data.sources.records import Reader, Source
-from icalib.data.sources.rows import first_rows, row_files
+from icalib.data.sources.records import Reader, Source, refuse_bad_bytes
+from icalib.data.sources.rows import read_rows, row_files, row_of
 
 READERS = Extensions(
     Reader,
@@ -78,12 +79,26 @@ def _detected(path: Path, columns: Collection[str]) -> str:
         return "ranking" if {"query", "positive", "negative", "passage", "label"} & {*columns} else "table"
     if damaged:
         raise damaged
-    rows = first_rows(path, 1)
-    found = (
-        f"fields {', '.join(map(str, rows[0]))[:300]}"
-        if rows
-        else f"text {abbreviated(first_line(row_files(path)[0]))}"
-    )
     raise SettingError(
-        f"{path}: the format is unknown. Tried: {', '.join(READERS.names())}. The first record has the {found}. {_CURE}"
+        f"{path}: the format is unknown. Tried: {', '.join(READERS.names())}. The first record {_first_record(path)}. "
+        f"{_CURE}"
     )
+
+
+def _first_record(path: Path) -> str:
+    """Say what a file of unknown format begins with; DataError where it is unknown since that is damaged or missing."""
+    file = row_files(path)[0]
+    raw = next(read_rows(file), None)
+    if raw is None:
+        if len(header := re.split(r"[\t,;|]", first_line(file))) > 1:
+            raise DataError(
+                f"found a header of {len(header)} columns and no rows",
+                "Expected a row for each message or query; --format names another format.",
+                path=file,
+            )
+        return f"has the text {abbreviated(first_line(file))}"
+    refuse_bad_bytes(replace(raw, cure="Fix the record, or name the format with --format"))
+    try:
+        return f"has the fields {', '.join(row_of(raw))[:300]}"
+    except DataError as error:
+        return f"can't be read: {error.found}"

@@ -202,3 +202,42 @@ def test_quotes_that_are_not_balanced_swallow_no_rows(tmp_path: Path, text: str,
     with pytest.raises(DataError, match=r"broken CSV.*Write a quote inside a quoted field twice") as caught:
         list(open_source(path, "table").dialogues(lambda error, raw: None))
     assert caught.value.line == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        (
+            "ansi.csv",
+            "id;sender;text\n1;user;Grüße\n".encode("cp1252"),
+            r"line 2: byte 0xfc at .* Save the file as UTF-8",
+        ),
+        (
+            "utf16.csv",
+            "id;sender;text\n1;user;hi\n".encode("utf-16"),
+            r"line 1: byte 0xff at .* Save the file as UTF-8",
+        ),
+        ("head.csv", b"id,sender,text\n", "a header of 3 columns and no rows. Expected a row for each message"),
+        ("comma.csv", b"id,sender,text\n1,user,hi, there\n", "line 2: found 4 columns, but the header has 3"),
+    ],
+)
+def test_a_first_record_that_cannot_be_read_is_said_where_the_format_is_unknown(
+    tmp_path: Path, name: str, data: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=words):
+        open_source(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{\n "chats": []\n}', "The first record can't be read: broken JSON at character 2"),
+        ("hello\n", 'The first record has the text "hello"'),
+        ('{"a": 1, "b": 2}', "The first record has the fields a, b"),
+    ],
+)
+def test_an_unknown_format_is_said_with_the_first_record(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "data.json").write_text(text)
+    with pytest.raises(SettingError, match=f"the format is unknown.*{words}.*jq -c"):
+        open_source(tmp_path / "data.json")
