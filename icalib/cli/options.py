@@ -132,11 +132,15 @@ def parsed_limit(text: str | None) -> Any:
 
 
 def parsed_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return pairs NAME=VALUE, several of which may be in one text, separated by commas."""
-    pairs = [part.strip().rpartition("=") for text in texts for part in text.split(",")]
-    if wrong := [value for name, equals, value in pairs if not (name.strip() and equals)]:
+    """Return pairs NAME=VALUE, several of which may be in one text, separated by commas; a name may have commas, too:
+    `Doe, John=user`.
+    """
+    # a comma is the end of a pair only after a value
+    ended = [re.sub("(=[^,]*),", "\\1\\0", text) for text in texts]
+    parts = [part.strip() for text in ended for part in text.split("\0")]
+    if wrong := [part for part in parts if not re.match("[^=,]", part) or "=" not in part]:
         raise SettingError(f"{option} {shortened(wrong[0])} can't be parsed: write NAME=VALUE, separated by commas.")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name.strip(): value.strip() for name, _, value in (part.rpartition("=") for part in parts)}
 
 
 def parsed_fractions(text: str, option: str = "--fractions") -> list[float]:

@@ -17,6 +17,7 @@ a message says whether it is an accepted answer. Messages without text (pictures
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -56,16 +57,16 @@ def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Ro
     """Return what a speaker is, by the names that the user has given (`*`: all others) and those that are usual; a
     DataError names any other, found in `field` of a record.
     """
-    name = str(speaker).strip().lower() if isinstance(speaker, str | int | bool) else ""
+    shown = str(speaker).strip() if isinstance(speaker, str | int | bool) else ""
+    name = shown.lower()
     ours: dict[str, Role] = {key.strip().lower(): role for key, role in given.items()}
     role: Role | None = ours.get(name) or DEFAULT_SPEAKERS.get(name) or ours.get("*")
     if not name or role is None:
-        example = speaker if isinstance(speaker, str) and speaker.strip() else "NAME"
+        option = shlex.quote(f"{shown or 'NAME'}=user")
         raise raw.error(
             f"found {abbreviated(speaker)} as speaker",
             f"Expected 'user' or 'agent', or a name such as customer or assistant. Say what the speaker is: "
-            f"--speakers '{abbreviated(example)[1:-1]}=user' (or agent, or skip; *=user is for all others). "
-            f"{raw.cure}.",
+            f"--speakers {option} (or agent, or skip; *=user is for all others). {raw.cure}.",
             field,
         )
     return role

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from icalib.cli.options import parsed_pairs
 from icalib.core.errors import DataError, SettingError
 from icalib.data.schema import Dialogue
 from icalib.data.sources.readers import open_source
@@ -87,7 +89,7 @@ def test_speakers_are_mapped_in_every_dialogue_format(tmp_path: Path) -> None:
         {"speaker": "Bob", "text": "Restart it."},
     ]
     ours.write_text(json.dumps({"utterances": utterances}) + "\n")
-    with pytest.raises(DataError, match=r"\"moderator\".*--speakers 'moderator=user'") as caught:
+    with pytest.raises(DataError, match=r"\"moderator\".*--speakers moderator=user ") as caught:
         dialogues(ours)
     assert caught.value.field == "utterances.1.speaker"
     (found,) = dialogues(ours, speakers={"moderator": "skip", "bob": "agent"})
@@ -253,3 +255,18 @@ def test_a_conversation_with_a_bad_row_is_left_out_whole(tmp_path: Path, bad: by
     found = list(source.dialogues(lambda error, raw: rejected.append((error.line, raw.splitlines()[0]))))
     assert [dialogue.dialog_id for dialogue in found] == ["2"]
     assert rejected == [(4, "1,user,It hums.")]
+
+
+@pytest.mark.parametrize(
+    "name", ["Ann", "Doe, John", "O'Brien", 'Jürgen "JG" Groß', "a\\b $HOME `ls`", "x=y", "Support team " * 20, 7]
+)
+def test_the_option_that_an_error_suggests_for_a_speaker_works(tmp_path: Path, name: Any) -> None:
+    unknown = {"role": name, "content": "It hums."}
+    path = write_json(tmp_path / "chats.json", {"messages": [unknown, OPENAI["messages"][1]]})
+    with pytest.raises(DataError) as caught:
+        dialogues(path)
+    option, pair, *_ = shlex.split(str(caught.value)[str(caught.value).index("--speakers ") :].partition(" (or")[0])
+    assert option == "--speakers"
+    assert [turns(found) for found in dialogues(path, speakers=parsed_pairs(option, [pair]))] == [TURNS]
+    several = parsed_pairs(option, [f"{pair},*=agent"])
+    assert several == {str(name).strip(): "user", "*": "agent"}
