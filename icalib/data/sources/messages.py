@@ -11,8 +11,8 @@
     {"conversations": [{"from": "human" | "gpt" | ..., "value": str}]}                      ShareGPT
     {"id": int, "messages": [{"from": str, "text": str | list}]}                 one chat of Telegram's export
 
-as JSONL, as a JSON array or as Parquet. `id`, `domain` and `split` may be left out. `is_answer`: true or false of
-a message says whether it is an accepted answer. Messages without text (pictures, calls of tools) are left out.
+as JSONL, as a JSON array or as Parquet. `id`, `domain` and `split` may be left out. `is_answer` (true, false, 1 or
+0) of a message says whether it is an accepted answer. Messages without text (pictures, calls of tools) are left out.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _utterances(raw: Raw, message: Any, speakers: Mapping[str, Role], field: str
             "speaker": role,
             "text": text,
             "intents": intents if isinstance(intents, list | tuple) else (),
-            "is_answer": is_answer if isinstance(is_answer, bool) else None,
+            "is_answer": None if is_answer == "" else is_answer,
         }
 
 

@@ -270,3 +270,13 @@ def test_the_option_that_an_error_suggests_for_a_speaker_works(tmp_path: Path, n
     assert [turns(found) for found in dialogues(path, speakers=parsed_pairs(option, [pair]))] == [TURNS]
     several = parsed_pairs(option, [f"{pair},*=agent"])
     assert several == {str(name).strip(): "user", "*": "agent"}
+
+
+def test_marks_of_accepted_answers_may_be_numbers(tmp_path: Path) -> None:
+    marks = [1, 0, True, False, None, "", 1.0]
+    messages = [{"role": "assistant", "content": "Restart it.", "is_answer": mark} for mark in marks]
+    path = write_json(tmp_path / "chats.json", {"messages": messages})
+    (found,) = dialogues(path)
+    assert [turn.is_answer for turn in found.utterances] == [True, False, True, False, None, None, True]
+    with pytest.raises(DataError, match='found "perhaps"'):
+        dialogues(write_json(path, {"messages": [messages[0] | {"is_answer": "perhaps"}]}))
