@@ -145,6 +145,13 @@ class RunFolder:
             return found
 
     @property
+    def data_digest(self) -> str:
+        """Digest of the pools that it was trained on."""
+        path = self.path / "provenance.json"
+        with reading(path):
+            return str(read_json(path)["data_digest"])
+
+    @property
     def context_turns(self) -> int:
         """Maximum number of utterances in the contexts of the run's pools."""
         path = self.path / "provenance.json"

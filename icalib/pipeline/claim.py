@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.errors import DamagedFileError, RunFolderError, SettingError
 from icalib.core.events import Emit, Message
-from icalib.core.files import is_unused, read_json
+from icalib.core.files import is_unused
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import is_mirrored, push, remove
 from icalib.data.pools import read_pool_set
@@ -39,8 +40,7 @@ def is_started(folder: RunFolder, config: RunConfig) -> bool:
                 f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
                 "Use --fresh to replace it, or another --experiment to keep both."
             )
-        provenance = folder.path / "provenance.json"
-        if provenance.is_file() and read_json(provenance)["data_digest"] != read_pool_set(config.data).digest:
+        if _is_of_other_pools(folder, config):
             raise SettingError(
                 f"{folder.path} has a run on other pools: {config.data} was prepared again since. "
                 "Use --fresh to replace it, or another --experiment to keep both."
@@ -48,6 +48,14 @@ def is_started(folder: RunFolder, config: RunConfig) -> bool:
         return True
     if not is_unused(folder.path):
         raise RunFolderError(f"{folder.path} exists and is not a run folder. Choose another --experiment or remove it.")
+    return False
+
+
+def _is_of_other_pools(folder: RunFolder, config: RunConfig) -> bool:
+    """Whether a run's pools were others than now; false if that isn't known, since the record is written again."""
+    if (folder.path / "provenance.json").is_file():
+        with suppress(DamagedFileError):
+            return folder.data_digest != read_pool_set(config.data).digest
     return False
 
 

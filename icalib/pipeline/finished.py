@@ -78,7 +78,7 @@ class FinishedRun:
     @property
     def data_digest(self) -> str:
         """Digest of the pools that it was trained on."""
-        return str(read_json(self.folder.path / "provenance.json")["data_digest"])
+        return self.folder.data_digest
 
     def check_trained_on(self, data: Path, pool_set: PoolSet) -> None:
         """Refuse a pool folder with other pools than the run was trained on."""

@@ -11,7 +11,7 @@ from helpers.runs import small_settings
 from icalib.core.errors import RunFolderError
 from icalib.core.files import temporary_beside
 from icalib.core.run_folder import RunFolder
-from icalib.pipeline.claim import is_started
+from icalib.pipeline.claim import claim, is_started
 from icalib.pipeline.run import run_folder_of
 
 
@@ -23,6 +23,14 @@ def test_a_folder_whose_config_was_being_written_is_new(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(RunFolderError, match="exists and is not a run folder"):
         is_started(RunFolder(tmp_path), settings)
+
+
+def test_a_run_whose_provenance_is_damaged_is_still_its_own(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    config, folder = small_settings("bert", tiny_pools, tiny_bert), RunFolder(tmp_path)
+    assert not claim(folder, config)
+    for text in ("{", "[]", "{}"):
+        (tmp_path / "provenance.json").write_text(text)
+        assert is_started(folder, config)
 
 
 def test_a_variant_that_names_a_path_stays_in_its_experiment(tiny_pools: Path, tiny_bert: Path) -> None:
