@@ -75,7 +75,7 @@ class RunRecord:
         rows: list[dict[str, Any]] = []
         last_step = 0
         for one in self._curves:
-            group = one.stage.rpartition("/")[0]
+            _, group = _group(one)
             label = (f"{group}_{one.label}" if group.startswith("member-") else one.label).replace("-", "_")
             rows += [
                 {**point, "stage": label, "round": one.round, "step": point["step"] + last_step}

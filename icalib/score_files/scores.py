@@ -22,7 +22,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import atomic_write
 from icalib.data.sources.files import read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
-from icalib.data.sources.rows import Kind, kind_of, read_rows, row_of
+from icalib.data.sources.rows import Kind, delimiter_of, kind_of, read_rows, row_of
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.score_files.calibrator import Calibrator
 
@@ -228,7 +228,7 @@ def _delimiter_of(path: Path) -> str:
     the last one's cell.
     """
     header = next(read_lines(path))
-    delimiter = max("\t,;|", key=header.text.count)
+    delimiter = delimiter_of(header.text)
     names = next(csv.reader((f"{raw.text}\n" for raw in read_lines(path)), delimiter=delimiter))
     (name, count), *_ = Counter(name.strip() for name in names).most_common()
     if count > 1:

@@ -92,8 +92,7 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             taken.append(raw)
             yield raw.text + "\n"
 
-    delimiter = max("\t,;|", key=first_line(path).count)
-    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+    reader = csv.reader(lines(), delimiter=delimiter_of(first_line(path)), strict=True)
     try:
         header = [name.strip() for name in next(reader)]
         for raw in taken:
@@ -106,6 +105,11 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             taken.clear()
     except csv.Error as error:
         raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[0].line) from error
+
+
+def delimiter_of(header: str) -> str:
+    """Return the delimiter of a CSV or TSV by its first line."""
+    return max("\t,;|", key=header.count)
 
 
 def row_of(raw: Raw) -> dict[str, Any]:
