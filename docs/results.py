@@ -1,4 +1,4 @@
-"""The tables of results.md and results-earlier.md, which are written from docs/results/*.yaml and never by hand.
+"""The tables of results.md, studies.md and cost.md, which are written from docs/results/*.yaml and never by hand.
 
     make results                                                       write them all into the pages
     python docs/results.py collect runs/default/* --out docs/results/mine.yaml
@@ -29,7 +29,7 @@ from icalib.data.schema import SPLITS
 from icalib.reports.comparison import MISSING, MethodRow, by_data, format_value, method_rows
 
 DOCS = Path(__file__).resolve().parent
-PAGES = (DOCS / "results.md", DOCS / "results-earlier.md")
+PAGES = tuple(DOCS / name for name in ("results.md", "studies.md", "cost.md"))
 TABLES = DOCS / "results"
 METRICS = ("F1", "R@1", "MAP", "ECE", "NLL", "Brier", "AURC")
 """Columns that `collect` writes by default."""
@@ -46,7 +46,7 @@ USUAL_VERSIONS = {
     "ray": "2.60.0",
     "deepspeed": "0.19.8",
 }
-"""Versions that the pages name at their heads; below a table are only those that differ from them."""
+"""Versions that results.md names at its head; below a table are only those that differ from them."""
 
 
 class ResultTable(Settings):
@@ -240,7 +240,7 @@ def _pools_text(run: RunFolder) -> str:
 
 def main() -> None:
     """Write the pages, or collect a table."""
-    parser = argparse.ArgumentParser(description="The tables of docs/results.md and docs/results-earlier.md.")
+    parser = argparse.ArgumentParser(description="The tables of the pages of results.")
     verbs = parser.add_subparsers(dest="verb")
     collect = verbs.add_parser("collect", help="make a table of finished runs")
     collect.add_argument("runs", nargs="+", type=Path, help="run folders on one pool set")
