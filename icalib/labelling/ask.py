@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from icalib.core.errors import SettingError
 from icalib.core.files import atomic_write, content_digest
@@ -34,6 +34,8 @@ MAX_CHECKED = 100
 _AT_A_TIME = 4
 _BYTES_PER_TOKEN = 4
 _MAX_REPLY = 200  # characters that are kept
+
+_Request: TypeAlias = tuple[list[Pool], dict[str, Any]]  # pools with the same texts, and what is sent
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,10 @@ def ask(
     pool_set = read_pool_set(data)
     right = Labels(data, pool_set).right(data) if split == "train" else {}
     pools = chosen_pools(data, split, number, right)
-    requests = {
-        content_digest(body): (pool, body) for pool in pools for body in [request_body(pool, model, max_tokens)]
-    }
+    requests: dict[str, _Request] = {}
+    for pool in pools:  # those with the same texts are asked about once
+        body = request_body(pool, model, max_tokens)
+        requests.setdefault(content_digest(body), ([], body))[0].append(pool)
     pull(out)
     file = AnswerFile(out)
     try:
@@ -132,37 +135,42 @@ def ask(
     finally:
         file.close()
         push(out)
-    answers = [file.answers[key] for key in requests]
+    answers = [
+        file.answers[key].model_copy(update={"pool_id": pool.pool_id})
+        for key, (same, _) in requests.items()
+        for pool in same
+    ]
     if scores is not None:
         write_scores(scores, answers)
     annotations = [found for one in answers if (found := one.annotation())]
     return AskResult(
         path=out,
         num_pools=len(pools),
-        num_new=len(new),
+        num_new=sum(len(same) for same, _ in new.values()),
         num_none=sum(one.answer == 0 for one in answers),
         unclear=tuple(one.pool_id for one in answers if one.answer is None),
         checked=checked(annotations, right, MODEL_PREFIX + model),
     )
 
 
-def _ask_all(new: Mapping[str, tuple[Pool, Mapping[str, Any]]], chat: Chat, file: AnswerFile) -> None:
+def _ask_all(new: Mapping[str, _Request], chat: Chat, file: AnswerFile) -> None:
     """Ask, and write each answer where it arrives, so that an interrupt loses none that was paid for."""
 
     def ask_one(request: str) -> None:
-        pool, body = new[request]
+        pools, body = new[request]
         reply = chat.ask(body)
-        file.add(
-            ModelAnswer(
-                request=request,
-                pool_id=pool.pool_id,
-                model=body["model"],
-                candidates=pool.candidates,
-                answer=parsed_answer(reply, len(pool.candidates)),
-                reply=reply[:_MAX_REPLY].encode("utf-8", "replace").decode(),
-                when=datetime.now(UTC),
+        for pool in pools:
+            file.add(
+                ModelAnswer(
+                    request=request,
+                    pool_id=pool.pool_id,
+                    model=body["model"],
+                    candidates=pool.candidates,
+                    answer=parsed_answer(reply, len(pool.candidates)),
+                    reply=reply[:_MAX_REPLY].encode("utf-8", "replace").decode(),
+                    when=datetime.now(UTC),
+                )
             )
-        )
 
     with ThreadPoolExecutor(_AT_A_TIME) as executor:
         try:

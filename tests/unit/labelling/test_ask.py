@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow.parquet as pq
 import pytest
 from helpers.annotators import filled_table
 from helpers.chat_endpoint import Endpoint, Response, endpoint, knows
-from helpers.pool_folders import read_pools
+from helpers.pool_folders import read_pools, seal
 
 from icalib import label_ask, label_import, label_next
 from icalib.core.errors import DataError, EndpointError, SettingError
@@ -267,3 +269,22 @@ def test_answers_about_test_pools_are_a_judges_scores_only(labelled: Path, tmp_p
         Judgements.read(cast("Any", None), labelled, tmp_path / "a.jsonl", tmp_path / "s.jsonl", Columns())
     with pytest.raises(DataError, match="no training pool"):
         label_import(tmp_path / "a.jsonl", labelled, tmp_path / "new")
+
+
+def test_pools_with_the_same_texts_are_asked_about_once_and_all_answered(labelled: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(labelled, tmp_path / "same"))
+    table = pq.read_table(folder / "test.parquet")
+    rows = [0, 0, *range(2, table.num_rows)]
+    same = table.take(rows).set_column(0, table.schema.field(0), table.column(0))
+    assert table.column_names[0] == "pool_id"
+    pq.write_table(same, folder / "test.parquet")
+    seal(folder)
+    pools = read_pools(folder, "test")
+    with endpoint(knows(pools)) as at:
+        found = label_ask(
+            folder, tmp_path / "a.jsonl", url=at.url, model="m", split="test", scores=tmp_path / "s.jsonl",
+            requests_per_minute=FAST,
+        )  # fmt: skip
+        assert (found.num_pools, found.num_new, len(at.requests)) == (len(pools), len(pools), len(pools) - 1)
+    assert set(read_scores(tmp_path / "s.jsonl", Columns())) == {pool.pool_id for pool in pools}
+    assert {line["pool_id"] for line in lines(tmp_path / "a.jsonl")} == {pool.pool_id for pool in pools}
