@@ -1,4 +1,4 @@
-"""Bootstrap intervals over pools, paired permutation tests and Holm's correction.
+"""Bootstrap intervals over pools, paired tests and Holm's correction.
 
 The pool is the unit, since the candidates of one context are not independent.
 """
@@ -95,6 +95,29 @@ def paired_permutation_test(
         rng=np.random.default_rng(child_seed(seed, "permutation")),
     )
     return PairedTest(float(difference.mean()), float(result.pvalue))
+
+
+def paired_test(first: FloatArray, second: FloatArray, *, seed: int) -> PairedTest:
+    """Test the mean difference of two methods, whose runs have values over the same pools, [S, B] each: a run a seed.
+
+    The p-value is the larger one of two: of `paired_permutation_test` of the means over seeds, which is about these
+    very models; and, where a method has several seeds, of a t test whose variance is that over pools and that between
+    seeds (Satterthwaite 1946), which is about the methods. Errors are those of `paired_permutation_test`.
+    """
+    from scipy import stats
+
+    pools = paired_permutation_test(first.mean(axis=0), second.mean(axis=0), seed=seed)
+    difference = first.mean(axis=0) - second.mean(axis=0)
+    terms = [(float(difference.var(ddof=1)) / len(difference), len(difference) - 1)]  # of the variance, with its df
+    terms += [
+        (float(runs.mean(axis=1).var(ddof=1)) / len(runs), len(runs) - 1) for runs in (first, second) if len(runs) > 1
+    ]
+    variance = sum(term for term, _ in terms)
+    if len(terms) == 1 or not variance:
+        return pools
+    freedom = variance**2 / sum(term**2 / df for term, df in terms)
+    p_value = 2 * float(stats.t.sf(abs(pools.difference) / np.sqrt(variance), freedom))
+    return pools._replace(p_value=max(pools.p_value, p_value))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.pairs import FloatArray
-from icalib.metrics.significance import PairedTest, paired_permutation_test
+from icalib.metrics.significance import PairedTest, paired_test
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,
     MISSING,
@@ -23,7 +23,7 @@ from icalib.reports.comparison import (
     format_value,
     heading,
 )
-from icalib.reports.paired_tests import mean_per_pool
+from icalib.reports.paired_tests import values_per_pool
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -47,13 +47,13 @@ class CurvePoint:
         return MethodRow(str(self.num_labels), tuple(run.result for run in self.runs), split)
 
     def minus(self, other: CurvePoint, split: str) -> PairedTest:
-        """Compare the two in `TESTED` over the same pools, means over the seeds."""
-        return paired_permutation_test(self._per_pool(split), other._per_pool(split), seed=0)
+        """Compare the two in `TESTED` over the same pools and the seeds."""
+        return paired_test(self._per_pool(split), other._per_pool(split), seed=0)
 
     def _per_pool(self, split: str) -> FloatArray:
-        mean = mean_per_pool(self.runs, TESTED, split)
-        assert mean is not None
-        return mean[~np.isnan(mean)]  # pools without a right candidate don't count
+        values = values_per_pool(self.runs, TESTED, split)
+        assert values is not None
+        return values[:, ~np.isnan(values).any(axis=0)]  # pools without a right candidate don't count
 
 
 @final

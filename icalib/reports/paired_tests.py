@@ -11,7 +11,7 @@ import numpy as np
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray, PoolScores, check_same_pools
-from icalib.metrics.significance import holm, paired_permutation_test
+from icalib.metrics.significance import holm, paired_test
 from icalib.reports.comparison import CANDIDATES_ONLY, with_outside_metrics
 
 SIGNIFICANT = 0.05
@@ -47,9 +47,9 @@ class MethodTest(NamedTuple):
 def paired_tests(
     runs: Mapping[str, Sequence[RunFolder]], *, against: str | None = None, shift: str | None = None
 ) -> list[MethodTest]:
-    """Permutation tests of every pair of methods over test pools, in each of `TESTED`.
+    """Paired tests of every pair of methods over test pools and seeds, in each of `TESTED`.
 
-    A pool's value is the mean over the method's seeds. Holm's correction is over the pairs within a metric. With
+    Holm's correction is over the pairs within a metric. With
     `against`, only pairs that this method is in are tested; `candidates-only` says something about pools, so it needs
     to be named. With `shift`, runs are compared on this other pool set. A DataError says that they were not evaluated
     on the same pools.
@@ -71,10 +71,11 @@ def paired_tests(
     ]
     tests: list[MethodTest] = []
     for metric, per_pool in _per_pool(run for members in runs.values() for run in members).items():
-        values = {label: np.mean([per_pool(s) for s in members], axis=0) for label, members in scores.items()}
-        defined = ~np.any([np.isnan(value) for value in values.values()], axis=0)  # pools that count in this metric
-        values = {label: value[defined] for label, value in values.items()}
-        outcomes = [paired_permutation_test(values[a], values[b], seed=0) for a, b in pairs]
+        values = {label: np.stack([per_pool(s) for s in members]) for label, members in scores.items()}
+        # pools that count in this metric
+        defined = ~np.any([np.isnan(value).any(axis=0) for value in values.values()], axis=0)
+        values = {label: value[:, defined] for label, value in values.items()}
+        outcomes = [paired_test(values[a], values[b], seed=0) for a, b in pairs]
         adjusted = holm([outcome.p_value for outcome in outcomes])
         tests += [
             MethodTest(metric, a, b, outcome.difference, outcome.p_value, p_holm)
@@ -85,10 +86,16 @@ def paired_tests(
 
 def mean_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:
     """Return a metric's values of a split's pools, mean over runs; None where it has no values of single pools."""
+    found = values_per_pool(runs, metric, split)
+    return None if found is None else found.mean(axis=0)
+
+
+def values_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:
+    """Return a metric's values of a split's pools, a row a run; None where it has no values of single pools."""
     per_pool = find_metric(metric).per_pool
     if per_pool is None:
         return None
-    return np.mean([per_pool(PoolScores.from_predictions(run.predictions(split))) for run in runs], axis=0)
+    return np.stack([per_pool(PoolScores.from_predictions(run.predictions(split))) for run in runs])
 
 
 def matrices(tests: Sequence[MethodTest]) -> dict[str, dict[str, dict[str, MethodTest]]]:

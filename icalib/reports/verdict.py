@@ -1,13 +1,14 @@
 """What results say: at most three sentences and some warnings above the tables.
 
-A sentence never goes further than its table: "beyond chance" is a paired test with p below 0.05 after Holm's
-correction, and the best method is the one with the largest mean.
+A sentence never goes further than its table: "beyond chance" is a paired test over pools and seeds with p below 0.05
+after Holm's correction, and the best method is the one with the largest mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 from typing import final
 
@@ -37,6 +38,7 @@ TEACHERS: Mapping[str, str] = {
     "icast-no-gain-no-calibration": "icast-teacher",
 }
 """The method that differs from a self-trained one in its pseudo labels alone."""
+_CONTROL = "regime.control=true"  # trains as long as a self-trained one, without pseudo labels
 USABLE_ECE = 0.05
 """Largest upper end of ECE's interval at which probabilities are called usable as they are."""
 
@@ -58,6 +60,14 @@ class MethodFacts:
     def name(self) -> str:
         """The method's name without the settings of a variant."""
         return self.label.partition("@")[0]
+
+    @property
+    def without_pseudo_labels(self) -> tuple[str, ...]:
+        """What differs from it in its pseudo labels alone, its control first; none if it isn't self-trained."""
+        if self.name not in TEACHERS:
+            return ()
+        control = f"{self.label}{',' if '@' in self.label else '@'}{_CONTROL}"
+        return control, TEACHERS[self.name] + self.label.removeprefix(self.name)
 
     @property
     def level(self) -> str:
@@ -158,9 +168,9 @@ def _learning(ranked: Sequence[MethodFacts], tests: _Tests) -> str:
     by_label = {one.label: one for one in ranked}
     trained = next((one for one in ranked if one.is_trained), None)
     free = next((one for one in ranked if not one.is_trained), None)
-    student = next((one for one in ranked if one.rounds and TEACHERS.get(one.name) in by_label), None)
-    teacher = by_label[TEACHERS[student.name]] if student else None
-    parts = [_paid("Training on labels", trained, free, tests), _paid("self-training", student, teacher, tests)]
+    students = ((one, next(filter(None, map(by_label.get, one.without_pseudo_labels)), None)) for one in ranked)
+    student, other = next(((one, other) for one, other in students if one.rounds and other), (None, None))
+    parts = [_paid("Training on labels", trained, free, tests), _paid("self-training", student, other, tests)]
     text = "; ".join(filter(None, parts))
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
@@ -181,18 +191,16 @@ def _probabilities(best: MethodFacts) -> str:
     measured = f"ECE {format_value(ece)}, 95 % interval {format_value(best.ece.low)}–{format_value(best.ece.high)}"
     if best.ece.high <= USABLE_ECE:
         return f"The probabilities of {best} can be used as they are ({measured})."
-    # Calibrators whose ECE is below the interval, by their NLL; a lower ECE alone may come from a worse fit.
-    lower = {
-        best.means[nll]: name
+    # A lower ECE alone may come from a worse fit. None is chosen, since these are test pools.
+    better = [
+        f"{name} has {format_value(after)}"
         for name in POST_HOC
-        if (nll := post_hoc_tag("NLL", name)) in best.means
-        and best.means.get(post_hoc_tag("ECE", name), 1.0) < best.ece.low
-    }
-    if not lower or min(lower) >= best.means.get("NLL", 0.0):
+        if best.means.get(post_hoc_tag("NLL", name), inf) < best.means.get("NLL", 0.0)
+        and (after := best.means.get(post_hoc_tag("ECE", name), 1.0)) < best.ece.low
+    ]
+    if not better:
         return f"The probabilities of {best} can't be relied on ({measured}); no calibrator is clearly better."
-    better = lower[min(lower)]
-    after = format_value(best.means[post_hoc_tag("ECE", better)])
-    return f"Calibrate the probabilities of {best} ({measured}): `--set calibration={better}` has {after}."
+    return f"Calibrate the probabilities of {best} ({measured}), by `--set calibration=NAME`: {_listed(better)}."
 
 
 def _warnings(methods: Sequence[MethodFacts]) -> Iterator[str]:

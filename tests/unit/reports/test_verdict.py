@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -45,6 +46,26 @@ def test_training_against_what_needs_no_labels(mean: float, p: float, word: str)
     assert word in said([READER, bert], [paired(bert, READER, p)])
 
 
+CONTROL = facts("tsst@regime.control=true", 0.74, rounds=(summary(),))
+STUDENT = facts("tsst", 0.72, rounds=(summary(),))
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        ([BERT, STUDENT], "self-training pays (tsst against bert"),
+        ([BERT, STUDENT, CONTROL], "self-training did harm (tsst against tsst@regime.control=true"),
+        ([BERT, CONTROL], None),  # which has no pseudo labels
+        ([BERT, facts("tsst@regime.num_rounds=2", 0.72, rounds=(summary(),))], None),  # bert may differ in more
+    ],
+)
+def test_self_training_against_what_differs_in_pseudo_labels_alone(
+    methods: list[MethodFacts], words: str | None
+) -> None:
+    text = said(methods, [paired(a, b, 0.001) for a, b in combinations(methods, 2)])
+    assert words in text.replace("Self", "self") if words else "elf-training" not in text
+
+
 @pytest.mark.parametrize(
     ("means", "verb"),
     [
@@ -52,7 +73,7 @@ def test_training_against_what_needs_no_labels(mean: float, p: float, word: str)
         ({"ECE": 0.2, "NLL": 0.3}, "can't be relied on"),
         ({"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.195, "NLL@platt": 0.2}, "can't be relied on"),
         ({"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.4}, "can't be relied on"),
-        ({"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.2}, "calibration=platt"),
+        ({"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.2}, "platt has 0.005"),
     ],
 )
 def test_whether_probabilities_can_be_used(means: dict[str, float], verb: str) -> None:
