@@ -2,9 +2,10 @@
 
 Learn then Test (Angelopoulos et al. 2021) for the selective risk R(t): the fraction of wrong answers if a pool is
 answered where the probability of its best candidate is at least t. Of n independent pools above t that have chosen
-nothing, the number of wrong answers is Binomial(n, R(t)), so P(Bin(n, α) ≤ wrong) is an exact p-value of R(t) > α. Thresholds are
-tested in a fixed sequence: the first and the order come from other pools, and testing ends at the first threshold that
-isn't rejected. Then all rejected thresholds have R(t) ≤ α with probability 1 − δ, without any assumption on the model.
+nothing, the number of wrong answers is Binomial(n, R(t)), so P(Bin(n, α) ≤ wrong) is an exact p-value of R(t) > α.
+Thresholds are tested in a fixed sequence: the first and the order come from other pools, and testing ends at the first
+threshold that isn't rejected. Then all rejected thresholds have R(t) ≤ α with probability 1 − δ, without any assumption
+on the model.
 """
 
 from __future__ import annotations
