@@ -85,6 +85,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     """Resolve and check the arguments of `sweep`; the last value returned is the run that proposals change."""
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits
+    from icalib.sweeps.checks import check_metrics
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
     from icalib.sweeps.study import proposals
@@ -116,6 +117,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
         command=command_line(),
     )
     check_fits(base, read_pool_set(base.data))
+    check_metrics(chosen.metrics, base)
     proposals(chosen, base.settings, settings.sampler, 1)  # an error in the space is raised before anything starts
     return chosen, settings, base
 

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import RunContext, run
 from icalib.stages.executor import Executor
 from icalib.stages.resources import Resources
+from icalib.sweeps.checks import not_applicable
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Rungs, SweepStudy, settings_of
@@ -300,6 +301,7 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
             )
             trial = job.settings.model_copy(update={"seed": seed})
             finished.append(run(trial, context, folder=folder.run_folder(job.number, seed)))
+            _check_measured(finished[-1], trial, settings.metrics)
             if seed < settings.seeds:  # after the last there is nothing to stop
                 rungs.report(last_step, mean_of(finished, "validation", metric)[0])
     except Abandoned:
@@ -312,6 +314,14 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
     if any(map(math.isnan, values)):
         return {"state": "failed", "error": f"{', '.join(settings.metrics)} on validation is not a number: {values}"}
     return {"state": "complete", "values": values}
+
+
+def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[str]) -> None:
+    """Refuse a result without a tuned metric, whose absence is no damage: it doesn't apply to these pools."""
+    found = finished.result["validation"]
+    for name in metrics:
+        if name not in found:
+            raise SettingError(not_applicable(name, config))
 
 
 class EpochReports:
