@@ -38,6 +38,7 @@ from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
 from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
 
 _NUM_BEST = 10
+_LEAD_DIGITS = 4
 _BESIDE = ("R@1", "ECE", "NLL")
 """Metrics that stand beside the tuned ones, where trials have them."""
 _DRY_COLUMNS = (
@@ -76,7 +77,7 @@ class SweepSummary:
 
     @property
     def lead(self) -> str | None:
-        """How far the best trial leads the next in the first metric; None below two complete trials.
+        """How far the best trial leads the next in the first metric, if it does; None below two complete trials.
 
         The two are tested over the validation pools where their values of single pools are known.
         """
@@ -85,9 +86,12 @@ class SweepSummary:
         best, metric = self.order[0], next(iter(self.metrics))
         second = self.order[1]
         difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
+        if round(difference, _LEAD_DIGITS) == 0:
+            tied = f"Trials {best.number} and {second.number}, the first two of {len(self.order)}, are tied"
+            return f"{tied} in {find_metric(metric).title} on validation."
         lead = (
             f"Trial {best.number} leads trial {second.number}, the next of {len(self.order)}, by "
-            f"{find_metric(metric).title} {format_difference(difference, digits=4)} on validation"
+            f"{find_metric(metric).title} {format_difference(difference, digits=_LEAD_DIGITS)} on validation"
         )
         first, other = _per_pool(best, metric), _per_pool(second, metric)
         if first is None or other is None or first.shape != other.shape or len(first) < 2:
