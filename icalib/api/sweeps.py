@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from icalib.pipeline.config import RunConfig
     from icalib.sweeps.folder import SweepFolder, SweepSettings
     from icalib.sweeps.space import Space
+    from icalib.sweeps.study import Proposal
     from icalib.sweeps.sweep import RunTrials, SweepPlan
 
 
@@ -54,11 +56,13 @@ def sweep(
         options: `SweepKeywords`; `fresh` forgets the trials of the same sweep, cached stages are still reused.
     """
     template = RunTemplate.of(options, data, labelled)
-    chosen, settings, base = _ask(space, template, options)
+    chosen, settings, base, note = _ask(space, template, options)
     from icalib.reports.sweep_views import write_views
     from icalib.sweeps.sweep import sweep
 
     with session(template) as active:
+        if note:
+            active.message(note)
         plan, run_trials = _plan(active, trials, options.get("concurrent"))
         folder = sweep(settings, chosen, base, active.context, plan, run_trials, fresh=template.fresh)
     write_views(folder)
@@ -70,19 +74,21 @@ def dry_sweep(
 ) -> SweepFolder:
     """Count what each trial's thresholds would pseudo-label, without training students; the arguments are `sweep`'s."""
     template = RunTemplate.of(options, data, labelled)
-    chosen, settings, base = _ask(space, template, options)
+    chosen, settings, base, note = _ask(space, template, options)
     from icalib.sweeps.dry import dry
     from icalib.sweeps.study import proposals
     from icalib.sweeps.sweep import claimed
 
     tried = proposals(chosen, base.settings, settings.sampler, trials)
     with session(template) as active, claimed(settings, template.runs.resolve()) as folder:
+        if note:
+            active.message(note)
         folder.write_dry(list(dry(tried, base, settings.seeds, active.context)))
     return folder
 
 
-def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Space, SweepSettings, RunConfig]:
-    """Resolve and check the arguments of `sweep`; the last value returned is the run that proposals change."""
+def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Space, SweepSettings, RunConfig, str]:
+    """Resolve and check the arguments of `sweep`; return also the run that proposals change, and what to say of it."""
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits
     from icalib.sweeps.checks import check_metrics
@@ -118,8 +124,21 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     )
     check_fits(base, read_pool_set(base.data))
     check_metrics(chosen.metrics, base)
-    proposals(chosen, base.settings, settings.sampler, 1)  # an error in the space is raised before anything starts
-    return chosen, settings, base
+    first, *_ = proposals(chosen, base.settings, settings.sampler, 1)  # errors in the space come before anything starts
+    return chosen, settings, base, _ignored(chosen, base, template.settings, first)
+
+
+def _ignored(chosen: Space, base: RunConfig, given: Collection[str], first: Proposal) -> str:
+    """Return what to say of settings by --set that the space replaces in its first trial, and so probably in all."""
+    from icalib.core.component import full_path
+
+    replaced = [path for path in (full_path(base.settings, name) for name in given) if path in first.settings]
+    if not replaced:
+        return ""
+    return (
+        f"the space {chosen.name} sets {', '.join(replaced)} itself, so that --set has no effect there. To try other "
+        f"values, change a copy of {chosen.file}."
+    )
 
 
 def _plan(active: Session, num_trials: int | None, concurrent: int | None) -> tuple[SweepPlan, RunTrials]:

@@ -276,24 +276,28 @@ def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple
 
 
 def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
-    """Return the points of a space's grid that the method accepts; a SettingError if there is none."""
+    """Return the points of a space's grid that the method accepts; a SettingError if there is none.
+
+    Of points that give the same method the first is kept: the others would be the same runs under another number.
+    """
     if space.grid is None:
         others = ", ".join(name for name in SAMPLERS if name != "grid")
         raise SettingError(
             f"the space `{space.name}` has no function `grid()`, which --sampler grid needs. Choose another sampler "
             f"({others}), or add the function."
         )
-    kept: list[dict[str, Any]] = []
+    kept: dict[str, dict[str, Any]] = {}
     refusal: RefusedSettings | None = None
     for point in space.points():
         try:
-            changed_method(base, space.proposed(FixedTrial(point)))
-            kept.append(point)
+            method = changed_method(base, space.proposed(FixedTrial(point)))
         except RefusedSettings as error:
             refusal = error
+            continue
+        kept.setdefault(method.model_dump_json(), point)
     if not kept:
         raise _nothing_feasible(space, refusal)
-    return kept
+    return list(kept.values())
 
 
 def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:

@@ -51,7 +51,7 @@ def test_a_sweep_finds_trials_in_it(name: str) -> None:
     assert all(proposal.settings for proposal in found)
 
 
-@pytest.mark.parametrize("name", ["icast_grid", "icast_tpe"])
+@pytest.mark.parametrize("name", ["icast_grid", "icast_published", "icast_tpe"])
 def test_thresholds_of_the_paper_go_with_presets_that_have_precisions(name: str) -> None:
     base = with_settings(load_method("icast"), presets("icast")["bi-encoder"])
     assert proposals(load_space(name), base, load_space(name).sampler, 3)

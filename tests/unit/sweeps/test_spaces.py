@@ -7,30 +7,47 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from optuna.trial import FixedTrial
 from unit.sweeps.made_spaces import GRID, write_space
 
+from icalib.api.settings import composed
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import load_method
+from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.sweeps.space import load_space
 from icalib.sweeps.study import feasible_points, proposals
 
 
-def test_the_published_protocol_is_the_papers() -> None:
-    """26 of the 41 points obey the order with the published values; each changes one threshold."""
-    space = load_space("icast-published")
-    method = load_method("icast")
-    kept = feasible_points(space, method)
-    counts = Counter(point["threshold"].removeprefix("regime.rule.") for point in kept)
-    assert counts == {
-        "gain_threshold": 5,  # 0, 0.01 … 0.04
-        "positive_threshold": 4,  # above λ̃⁺ = 0.5
-        "negative_threshold": 4,  # below λ̃⁻ = 0.5
-        "calibrated_positive_threshold": 3,  # from λ̃⁻ = 0.5 to below λ⁺ = 0.8
-        "calibrated_negative_threshold": 4,  # above λ⁻ = 0.1, up to λ̃⁺ = 0.5
-        "confidence_threshold": 6,  # below ln 2
+@pytest.mark.parametrize("preset", [None, "bi-encoder", "precise", "paper-icast"])
+def test_the_published_protocol_is_the_papers_whatever_the_preset(preset: str | None) -> None:
+    """26 of the 41 points obey the order with the published values, and six of these are where the lines cross."""
+    base = composed("icast", preset)
+    published = base.regime.rule.model_copy(update={"scale": "absolute", **PseudoLabelRule().thresholds})
+    rules = [proposal.method.regime.rule for proposal in proposals(load_space("icast-published"), base, "grid", None)]
+    tried = Counter[str]()
+    for rule in rules:
+        assert rule.scale == "absolute"
+        changed = [name for name, value in rule.thresholds.items() if value != published.thresholds[name]]
+        assert len(changed) <= 1
+        assert rule == published.model_copy(update={name: rule.thresholds[name] for name in changed})
+        tried[changed[0] if changed else "none"] += 1
+    assert tried == {
+        "none": 1,
+        "gain_threshold": 4,  # 0, 0.01, 0.03, 0.04
+        "positive_threshold": 3,  # above λ̃⁺ = 0.5
+        "negative_threshold": 3,  # below λ̃⁻ = 0.5
+        "calibrated_positive_threshold": 2,  # from λ̃⁻ = 0.5 to below λ⁺ = 0.8
+        "calibrated_negative_threshold": 3,  # above λ⁻ = 0.1, up to λ̃⁺ = 0.5
+        "confidence_threshold": 5,  # below ln 2
     }
-    assert all(len(space.suggest(FixedTrial(point))) == 1 for point in kept)
+
+
+def test_points_that_give_the_same_method_are_one_trial(tmp_path: Path) -> None:
+    text = GRID.replace("trial.suggest_categorical(NAME, [0.1, 0.2, 0.3])", "round(trial.suggest_float('x', 0, 1), 1)")
+    space = write_space(
+        tmp_path, text.replace("[{NAME: value} for value in (0.1, 0.2, 0.3)]", "[{'x': 0.3}, {'x': 0.31}, {'x': 0.4}]")
+    )
+    found = proposals(space, load_method("icast"), "grid", None)
+    assert [proposal.settings["regime.rule.confidence_threshold"] for proposal in found] == [0.3, 0.4]
 
 
 def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
-"""Metrics that a sweep can't tune: those that say nothing about its validation pools."""
+"""What a sweep can't do: tune metrics that say nothing about its pools, keep settings that its space replaces."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.runs import run_context, small_settings
@@ -47,3 +48,13 @@ def test_metrics_apply_where_some_pools_have_no_right_candidate(tmp_path: Path, 
         check_metrics(["F1", "MRR"], base)
     with pytest.raises(SettingError, match="ECE_none"):  # p_none isn't fitted to so few
         check_metrics(["ECE_none"], small_settings("bm25", tmp_path / "quarter", tiny_bert, limit={"validation": 6}))
+
+
+def test_a_setting_that_the_space_replaces_is_named(
+    tiny_pools: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space, settings = written_space(tmp_path, "shards", SHARDS), {"scoring.pools_per_shard": 5, "pretraining": None}
+    place: Any = {"runs": tmp_path / "runs", "executor": "local"}
+    icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, settings=settings, **place)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "shards sets scoring.pools_per_shard itself, so that --set has no effect there. To try other values" in said
