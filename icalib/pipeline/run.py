@@ -19,7 +19,7 @@ from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import read_json, write_json
+from icalib.core.files import content_digest, read_json, write_json
 from icalib.core.locks import alone
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
@@ -43,6 +43,9 @@ from icalib.training.job import best_epoch
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
 CACHE = ".cache"
 """Folder of the stages, next to the experiments."""
+_MAX_NAME = 150
+"""Bytes of a run folder's name before the seed: file systems allow 255, and temporary names are longer."""
+_MIN_METHOD = 40
 EVALUATED: tuple[Split, ...] = ("validation", "test")
 
 
@@ -60,9 +63,21 @@ class RunContext:
 
 
 def run_folder_of(config: RunConfig, runs: Path) -> RunFolder:
-    """Return the run folder runs/<experiment>/<method>-<data>-<labelled>-s<seed>; a variant may name a path."""
-    name = f"{config.method}-{config.data.name}-{config.labelled:g}-s{config.seed}"
-    return RunFolder(runs / config.experiment / name.replace("/", "-"))
+    """Return the run folder runs/<experiment>/<method>-<data>-<labelled>-s<seed>.
+
+    A variant that names a path, or is too long for the name of a folder, is shortened and has a digest.
+    """
+    rest = f"-{config.data.name}-{config.labelled:g}"
+    method = _folder_name(config.method, _MAX_NAME - len(rest.encode()))
+    return RunFolder(runs / config.experiment / f"{method}{rest}-s{config.seed}")
+
+
+def _folder_name(method: str, num_bytes: int) -> str:
+    if "/" not in method and len(method.encode()) <= num_bytes:
+        return method
+    digest = content_digest(method)[:8]  # what is replaced or left out may be all that two variants differ in
+    kept = method.replace("/", "-").encode()[: max(num_bytes - len(digest) - 1, _MIN_METHOD)]
+    return f"{kept.decode(errors='ignore')}-{digest}"
 
 
 def check_free(config: RunConfig, runs: Path) -> None:

@@ -13,6 +13,7 @@ from icalib.core.files import temporary_beside
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.claim import claim, is_started
 from icalib.pipeline.run import run_folder_of
+from icalib.regimes.pseudo_labels import SYMBOLS
 
 
 def test_a_folder_whose_config_was_being_written_is_new(tmp_path: Path) -> None:
@@ -37,3 +38,21 @@ def test_a_variant_that_names_a_path_stays_in_its_experiment(tiny_pools: Path, t
     config = small_settings("bert", tiny_pools, tiny_bert)
     variant = config.model_copy(update={"method": "bert@encoder.backbone=../../other/model"})
     assert run_folder_of(variant, Path("runs")).path.parent == run_folder_of(config, Path("runs")).path.parent
+
+
+def test_variants_have_folders_of_their_own_whose_names_fit(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    config = small_settings("bert", tiny_pools, tiny_bert)
+    thresholds = ",".join(f"regime.rule.{name}=0.{number}" for number, name in enumerate(SYMBOLS))
+    methods = (
+        *("bert@a=b/c", "bert@a=b-c", "bert@a=b"),
+        *(f"icast@{thresholds},regime.num_rounds={number}" for number in (2, 3)),
+        f"icast@encoder.backbone={'ж' * 200}",
+    )
+    folders = [run_folder_of(config.model_copy(update={"method": method}), tmp_path).path for method in methods]
+    assert len(set(folders)) == len(methods)
+    for folder in folders:
+        folder.mkdir(parents=True)
+        temporary_beside(folder).mkdir()
+        assert folder.parent == tmp_path / config.experiment
+        assert folder.name.endswith(f"-{tiny_pools.name}-0.3-s1")
+    assert folders[1].name == f"bert@a=b-c-{tiny_pools.name}-0.3-s1"
