@@ -6,6 +6,7 @@ A row that fails, before or while it runs, doesn't stop the others.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +23,7 @@ from icalib.api.settings import (
     run_settings,
 )
 from icalib.core.errors import IcalibError, SettingError
+from icalib.core.files import content_digest
 from icalib.reports.paper_table import TableRow, corpus_of
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def planned_rows(
     if named:
         check_settings(template.settings, named)
     fractions = [checked_fraction(one) for one in labelled or table.labelled] or [labelled_fraction(template)]
+    template = replace(template, experiment=experiment_of(table, template))
     return [_planned(table, row, template, one, seeds or table.seeds) for one in fractions for row in table.rows]
 
 
@@ -70,7 +73,6 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
         labelled=labelled,
         preset=template.preset or table.preset,
         backbone=template.backbone or table.backbone,
-        experiment=experiment_of(table, template),
     )
     variant = ",".join(f"{key}={_text(value)}" for key, value in changes.items())
     name = f"{row.method}@{variant}" if variant else row.method
@@ -89,11 +91,26 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
 
 
 def experiment_of(table: Table, template: RunTemplate) -> str:
-    """Return the folder of a table's runs, which tables of one paper share; other settings have other folders."""
-    if template.experiment != "default" or table.preset is None:
+    """Return the folder of a table's runs, `--experiment` if it is given; tables of one paper share one.
+
+    Another preset or backbone than the protocol's has another folder. Runs that differ in other settings need another
+    `--experiment`.
+    """
+    if template.experiment != "default":
         return template.experiment
-    own_backbone = table.backbone and not template.backbone
-    return f"{table.preset}-{Path(table.backbone).name}" if table.backbone and own_backbone else table.preset
+    preset, backbone = template.preset or table.preset, template.backbone or table.backbone
+    usable = [row for row in table.rows if _exists(row.method)]
+    made = [composed(row.method, preset, own=row.settings, lenient=True) for row in usable]
+    name = preset or template.experiment
+    if backbone is None or {method.encoder.backbone for method in made} == {backbone}:
+        return name
+    return f"{name}-{_backbone_name(backbone)}"
+
+
+def _backbone_name(backbone: str) -> str:
+    """A backbone as a part of a folder's name; those that aren't a name of their own have a digest."""
+    readable = re.sub(r"[^\w.-]", "-", Path(backbone).name)[:60]
+    return readable if readable == backbone else f"{readable}-{content_digest(backbone)[:8]}"
 
 
 def _text(value: Any) -> str:

@@ -12,10 +12,11 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import RunOptions, parsed_fractions, place_option
 from icalib.cli.output import say, starting
-from icalib.core.errors import SettingError
+from icalib.core.errors import IcalibError, SettingError
 from icalib.core.storage import push
 
 if TYPE_CHECKING:
+    from icalib.pipeline.config import RunConfig
     from icalib.reports.paper_table import Reproduction, TableRow
 
 
@@ -84,7 +85,7 @@ def reproduce(
     if (command := reproduction.prepare_hint(wanted, template.data)) is not None:
         say(f"pools as in the paper: {command}")
     if dry:
-        _say_plan(planned, options.runs.resolve())
+        _say_plan(planned, options.runs.resolve(), fresh=options.fresh)
         return
     with session(template) as active:
         done = [reproduction.run_row(row, others, template, active) for row in planned]
@@ -95,17 +96,29 @@ def reproduce(
     _show(replace(made, rows=tuple(done)), page)
 
 
-def _say_plan(rows: Sequence[TableRow], runs: Path) -> None:
-    from icalib.core.storage import pull
-    from icalib.pipeline.run import run_folder_of
-
+def _say_plan(rows: Sequence[TableRow], runs: Path, *, fresh: bool) -> None:
     for one in rows:
         if one.error:
             say(f"{one.row.label} ({one.row.method}) can't run: {one.error}")
         for settings in one.settings:
-            folder = run_folder_of(settings, runs)
-            pull(folder.path, leave_out="checkpoints")
-            say(f"{'finished' if folder.is_finished else 'to run  '}  {folder.name}")
+            say(_planned(settings, runs, fresh=fresh))
+
+
+def _planned(settings: RunConfig, runs: Path, *, fresh: bool) -> str:
+    """Return what would become of a run: also whether its folder has one with other settings, which fails the row."""
+    from icalib.core.storage import pull
+    from icalib.pipeline.claim import is_started
+    from icalib.pipeline.run import run_folder_of
+
+    folder = run_folder_of(settings, runs)
+    if fresh:
+        return f"to run    {folder.name}"
+    pull(folder.path, leave_out="checkpoints")
+    try:
+        is_finished = is_started(folder, settings) and folder.is_finished
+    except IcalibError as error:
+        return f"in the way  {folder.name}: {error}"
+    return f"{'finished' if is_finished else 'to run  '}  {folder.name}"
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:

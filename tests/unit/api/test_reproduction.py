@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from helpers.raw_corpora import ProtocolPools
 from helpers.tiny_language_models import write_tiny_language_model
 
 from icalib.api.options import RunTemplate
-from icalib.api.reproduction import planned_rows, prepare_hint
+from icalib.api.reproduction import experiment_of, planned_rows, prepare_hint
 from icalib.core.component import with_settings
+from icalib.core.files import FOLDER_NAME
 from icalib.data.pools import read_pool_set
 from icalib.methods.catalogue import load_method
 from icalib.reports.paper_table import TableRow, corpus_of
@@ -96,3 +98,18 @@ def test_a_rows_settings_keep_their_types(tiny_pools: Path) -> None:
     table = Table(title="T", source="S", kind="metrics", metrics=("F1",), rows=(Row.model_validate(row),))
     ((planned,),) = (one.settings for one in planned_rows(table, RunTemplate.of({}, tiny_pools), [0.05]))
     assert planned.settings == with_settings(load_method("bert"), settings)
+
+
+def test_another_preset_or_backbone_has_another_folder(tiny_pools: Path) -> None:
+    def folder(table: str = "pg-table1", **changes: Any) -> str:
+        return experiment_of(load_table(table), RunTemplate.of(changes, tiny_pools))
+
+    assert folder() == folder("pg-table2") == folder(backbone="bert-base-cased") == "paper-pg"
+    assert folder("pg-table4") == folder(backbone="roberta-base") == "paper-pg-roberta-base"
+    others = [
+        *(folder(backbone=one) for one in ("minilm", "models/minilm", "other/minilm")),
+        *(folder(preset="bi-encoder", backbone=one) for one in (None, "minilm-l6")),
+    ]
+    assert len({"paper-pg", *others}) == 1 + len(others)
+    assert all(re.search(FOLDER_NAME, name) for name in others)
+    assert folder(backbone="minilm", experiment="mine") == "mine"
