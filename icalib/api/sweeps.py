@@ -80,7 +80,7 @@ def dry_sweep(
     from icalib.sweeps.sweep import claimed
 
     tried = proposals(chosen, base.settings, settings.sampler, trials)
-    with session(template) as active, claimed(settings, template.runs.resolve()) as folder:
+    with session(template) as active, claimed(settings, template.runs.resolve(), dry=True) as folder:
         if note:
             active.message(note)
         folder.write_dry(list(dry(tried, base, settings.seeds, active.context)))

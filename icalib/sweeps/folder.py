@@ -73,7 +73,7 @@ class SweepSettings(Settings):
     """Validation metrics and their directions; the first is shown first."""
     pruner: Pruner
     command: str
-    """The command line as it was last typed."""
+    """The command line as it was last typed; after trials were run, one that runs trials."""
 
 
 class Best(Settings):

@@ -174,9 +174,12 @@ def sweep(
 
 
 @contextmanager
-def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Generator[SweepFolder, None, None]:
+def claimed(
+    settings: SweepSettings, runs: Path, *, fresh: bool = False, dry: bool = False
+) -> Generator[SweepFolder, None, None]:
     """Hold the folder of a sweep, for this process alone; `fresh` empties it.
 
+    `dry` runs no trial, so that the folder's command stays that of its trials.
     A SettingError says that it has a sweep with other settings, or that another process works in it.
     """
     folder = sweep_folder_of(settings, runs)
@@ -190,6 +193,8 @@ def claimed(settings: SweepSettings, runs: Path, *, fresh: bool = False) -> Gene
         if folder.exists and folder.journal_path.is_file():
             folder.check_version()
             _check_same(folder, settings)
+            if dry:
+                settings = settings.model_copy(update={"command": folder.settings.command})
         folder.write_settings(settings)
         yield folder
         push(folder.path)

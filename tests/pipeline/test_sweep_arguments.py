@@ -10,6 +10,7 @@ from helpers.runs import run_context, small_settings
 from helpers.sweeps import SHARDS, run_sweep, states, written_space
 
 import icalib
+from icalib.api.sweeps import SweepKeywords, dry_sweep
 from icalib.core.errors import SettingError
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
@@ -58,3 +59,16 @@ def test_a_setting_that_the_space_replaces_is_named(
     icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, settings=settings, **place)
     said = " ".join(capsys.readouterr().err.split())
     assert "shards sets scoring.pools_per_shard itself, so that --set has no effect there. To try other values" in said
+
+
+def test_dry_leaves_the_command_of_the_trials(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = written_space(tmp_path, "shards", SHARDS)
+    keywords: SweepKeywords = {"runs": tmp_path / "runs", "executor": "local"}
+    monkeypatch.setattr("icalib.api.sweeps.command_line", lambda: "icalib sweep shards.py")
+    found = icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, **keywords)
+    monkeypatch.setattr("icalib.api.sweeps.command_line", lambda: "icalib sweep shards.py --dry")
+    with pytest.raises(SettingError, match="has no rounds"):
+        dry_sweep(space.file, tiny_pools, 0.3, 1, keywords)
+    assert found.folder.settings.command == "icalib sweep shards.py"
