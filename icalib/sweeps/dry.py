@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from icalib.core.errors import SettingError
 from icalib.core.stage_cache import StageCache
-from icalib.data.pools import read_pool_set
+from icalib.data.pools import read_column, read_pool_set
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import CACHE, RunContext, stages_of
 from icalib.regimes.pseudo_labelling import preview
@@ -24,8 +24,8 @@ from icalib.sweeps.study import Proposal
 def dry(proposals: Sequence[Proposal], base: RunConfig, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
     """Yield a row of DRY_SCHEMA for each trial and seed, trial by trial.
 
-    Teacher and scores are cached for the sweep itself. A SettingError says that the method doesn't pseudo-label, or
-    that a trial changes more than the rule.
+    Teacher and scores are cached for the sweep itself. A SettingError says that the method doesn't pseudo-label, that a
+    trial changes more than the rule, or that no pool is unlabelled.
     """
     if not isinstance(base.settings.regime, SelfTraining.Config):
         raise SettingError(
@@ -38,6 +38,11 @@ def dry(proposals: Sequence[Proposal], base: RunConfig, seeds: int, context: Run
         raise SettingError(
             f"--dry applies many rules to one teacher, and the space also changes {', '.join(others[:5])}. "
             "Leave --dry out, or use a space of regime.rule settings alone, such as icast_grid."
+        )
+    if not len(base.selection.rows("train", "unlabelled", read_column(base.data, "train", "label_order"))):
+        raise SettingError(
+            f"--dry shows what a rule would pseudo-label, and no training pool of {base.data} is unlabelled at "
+            f"{base.labelled:g} labelled. Lower --labelled."
         )
     is_precise = any(_rule(proposal).scale == "precision" for proposal in proposals)
     scored = {

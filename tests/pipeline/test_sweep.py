@@ -139,6 +139,8 @@ def test_dry_answers_questions_about_rules_alone(
         list(dry(wrong, base, 1, run_context(runs)))
     with pytest.raises(SettingError, match="has no rounds"):
         list(dry(tried, small_settings("bert", tiny_pools, tiny_bert), 1, run_context(runs)))
+    with pytest.raises(SettingError, match=r"no training pool .* is unlabelled at 1 labelled\. Lower --labelled"):
+        list(dry(tried, base.model_copy(update={"labelled": 1.0}), 1, run_context(runs)))
 
 
 def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
