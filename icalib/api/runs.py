@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -158,16 +158,23 @@ def curve(
 
     measured = choice("split", split, ("validation", "test"))
     ways: list[By] = [way for way in WAYS if way in {choice("by", one, WAYS) for one in by}]
-    if ways and len(set(fractions)) < 2:
-        raise SettingError("a choice of pools needs two labelled fractions or more, e.g. --fractions 0.02,0.05.")
     template = RunTemplate.of(options, data)
     fresh = template.fresh
-    untrained, chosen = curve_settings(methods, template, fractions, seeds)
+    untrained, asked = curve_settings(methods, template, fractions, seeds)
+    chosen = _distinct(asked)
+    if ways and len(chosen) < 2:
+        raise SettingError(
+            "a choice of pools needs two labelled fractions or more, of different numbers of pools, e.g. "
+            "--fractions 0.02,0.05."
+        )
     check([*untrained, *(config for configs in chosen.values() for config in configs)], template.runs, fresh=fresh)
     labels = {fraction: configs[0].num_labelled() for fraction, configs in chosen.items()}
     fewest, *_ = chosen
     few = chosen.pop(fewest)
     with session(template) as active:
+        for fraction in (one for one in asked if one not in labels):
+            number = asked[fraction][0].num_labelled()
+            active.message(f"{fraction:g} labels {number} pools, as a smaller fraction does: left out of the curve")
         lines, first = (active.run_all(configs, fresh=fresh) for configs in (untrained, few))
         runs = {way: {fewest: first, **replayed(active, first, chosen, way, fresh=fresh)} for way in ways or WAYS[:1]}
     by_way = {
@@ -180,6 +187,14 @@ def curve(
     push(report)
     _latest(report)
     return Curve(found, report)
+
+
+def _distinct(by_fraction: Mapping[float, list[RunConfig]]) -> dict[float, list[RunConfig]]:
+    """Return the runs without those of fractions that label as many pools as a smaller one: the same runs again."""
+    fractions = dict[int, float]()
+    for fraction, configs in by_fraction.items():
+        fractions.setdefault(configs[0].num_labelled(), fraction)
+    return {fraction: by_fraction[fraction] for fraction in fractions.values()}
 
 
 def _latest(report: Path) -> None:
