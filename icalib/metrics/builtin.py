@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import NormalDist
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from icalib.metrics.answerability import NONE_METRICS
 from icalib.metrics.calibration import BinSums, SortedPairs, adaptive_ece, bin_sums, ece_of, log_losses
 from icalib.metrics.classification import Classification, classification
 from icalib.metrics.metric import Metric, PoolSamples
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.pairs import FloatArray, PoolScores, ratio
 from icalib.metrics.ranking import average_precision, recall_at_k, reciprocal_rank, top_candidate
 from icalib.metrics.selective import RankedPools, aurc, auroc
 
@@ -25,6 +26,21 @@ def _sum_prob(scores: PoolScores) -> FloatArray:
 
 def _hit(scores: PoolScores) -> FloatArray:
     return top_candidate(scores).hit
+
+
+def _chance(scores: PoolScores) -> FloatArray:
+    """Return the expected R@1 of a random order, [B]: one of r right candidates is first with r/C, and counts 1/r."""
+    return np.where(scores.answerable, 1 / scores.sizes(), np.nan)
+
+
+def _chance_variance(scores: PoolScores) -> FloatArray:
+    return ratio(1 / scores.sizes(), _num_right(scores), np.nan) - _chance(scores) ** 2
+
+
+def _chance_limit(samples: PoolSamples) -> FloatArray:
+    num_answerable = samples.sum(lambda scores: scores.answerable.astype(np.float64))
+    spread = np.sqrt(ratio(samples.mean(_chance_variance), num_answerable, np.nan))
+    return samples.mean(_chance) + NormalDist().inv_cdf(0.95) * spread
 
 
 def _has_several_right(scores: PoolScores) -> bool:
@@ -116,6 +132,15 @@ BUILTIN: tuple[Metric, ...] = (
         "fraction of pools whose best candidate is right, among those with a right one",
         lambda scores: np.where(scores.answerable, _hit(scores), np.nan),
         _has_several_right,
+    ),
+    Metric(
+        "R@1_chance",
+        "rank",
+        None,
+        "R@1 that a random order of the candidates exceeds in 5 % of cases",
+        _chance_limit,
+        heading="chance",
+        has_interval=False,
     ),
     _class("F1", "F1 over pairs as the run decides: at the fitted threshold, or argmax", lambda decided: decided.f1),
     _class("P", "precision over pairs, decided as for F1", lambda decided: decided.precision),

@@ -11,7 +11,7 @@ from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import bootstrap
 from icalib.metrics.summary import summarise
 
-WITHOUT_INTERVAL = {"threshold", "num_pools"}
+WITHOUT_INTERVAL = {"threshold", "num_pools", "R@1_chance"}
 BASIC_INTERVAL = {"ECE", "ECE_adaptive", "ECE_top1"}
 
 
@@ -30,6 +30,7 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
     values = {
         **{f"R@{k}": ranking.recall_at_k(scores, k).mean() for k in (1, 2, 5)},
         "MAP": ranking.average_precision(scores).mean(),
+        "R@1_chance": 0.1 + 1.6449 * np.sqrt(0.09 / scores.num_pools),
         "P": p,
         "R": r,
         "F1": 2 * p * r / (p + r),
@@ -59,7 +60,7 @@ def adaptive_ece(prob: np.ndarray, label: np.ndarray) -> float:
 def test_values_are_those_of_each_metric(decimals: int | None) -> None:
     predictions = simulated_table(150, seed=1, decimals=decimals)
     summary = values_of(summarise(predictions, threshold=0.4, seed=0, num_bootstrap=0))
-    assert summary == pytest.approx(measured_directly(predictions, 0.4))
+    assert summary == pytest.approx(measured_directly(predictions, 0.4), rel=1e-5)
     assert list(summary) == [name for name, metric in known_metrics().items() if metric.applies is None]
 
 

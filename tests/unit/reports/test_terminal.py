@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from unit.metrics.made_predictions import prediction_table
 
 from icalib.core.display import Display, showing
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
-from icalib.reports.comparison import best_labels, method_rows
+from icalib.metrics.summary import summarise
+from icalib.reports.comparison import MethodRow, best_labels, method_rows
 from icalib.reports.progress import TerminalProgress
 from icalib.reports.terminal import print_comparison
 
@@ -49,6 +51,28 @@ def test_what_ranks_by_chance_is_never_the_best() -> None:
     rows = method_rows([_result("bm25", 1, **chance), _result("bert", 1, **fair)])
     assert [row.ranks for row in rows] == [False, True]
     assert best_labels(rows, "ECE") == {"bert"}
+
+
+def _ranked(labels: list[list[int]], *, perfectly: bool) -> MethodRow:
+    """The row of a ranker on some pools: perfect, or with equal scores, whose R@1 is that of chance."""
+    logits = [[float(label * perfectly) for label in pool] for pool in labels]
+    table = summarise(prediction_table(logits, labels), threshold=0.5, seed=1, num_bootstrap=0)
+    values = dict(zip(table["metric"].to_pylist(), table["value"].to_pylist(), strict=True))
+    (row,) = method_rows([_result("bert", 1, **values)])
+    return row
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[1] * 5 + [0] * 5] * 400,  # of five right candidates, R@1 finds one at best
+        [[1, 0]] * 200 + [[1] + [0] * 17] * 200,  # chance is the mean of the pools', not of the pairs
+        [[1] + [0] * 9] * 100 + [[0] * 10] * 300,  # R@1 doesn't count the pools without a right candidate
+    ],
+)
+def test_chance_is_that_of_the_pools_that_r_at_1_counts(labels: list[list[int]]) -> None:
+    assert _ranked(labels, perfectly=True).ranks
+    assert not _ranked(labels, perfectly=False).ranks
 
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:
