@@ -67,9 +67,14 @@ def measure(
 
 
 def over_seeds(results: Sequence[Mapping[str, Any]], split: str, metric: str) -> tuple[float | None, float | None]:
-    """Return a metric's mean and sample standard deviation over runs; None without, and below two, finite values."""
+    """Return a metric's mean and sample standard deviation over runs; None where a run has no value.
+
+    A mean of the others would be called one of all seeds. Of one run there is no deviation.
+    """
     values = [value for result in results if (value := result[split].get(metric)) is not None and isfinite(value)]
-    return fmean(values) if values else None, stdev(values) if len(values) > 1 else None
+    if not values or len(values) < len(results):
+        return None, None
+    return fmean(values), stdev(values) if len(values) > 1 else None
 
 
 def answer_metrics(scores: PoolScores, *, by_argmax: bool = False, loss: float | None = None) -> dict[str, float]:

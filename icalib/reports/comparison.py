@@ -53,7 +53,7 @@ class MethodRow:
         return statistics.fmean(result["seconds"]["total"] for result in self.results)
 
     def mean(self, metric: str) -> float | None:
-        """Mean value over the seeds; None where no run has the metric."""
+        """Mean value over the seeds; None where one of them has none."""
         return over_seeds(self.results, self.split, metric)[0]
 
     @property
@@ -72,7 +72,7 @@ class MethodRow:
         return chance + 1.645 * math.sqrt(max(0.0, chance * (1 - chance)) / num_pools)
 
     def deviation(self, metric: str) -> float | None:
-        """Sample standard deviation over the seeds; None below two seeds."""
+        """Sample standard deviation over the seeds; None below two seeds, or where one has no value."""
         return over_seeds(self.results, self.split, metric)[1]
 
 

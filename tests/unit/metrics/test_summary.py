@@ -9,7 +9,7 @@ from icalib.metrics import calibration, ranking, selective
 from icalib.metrics.catalogue import known_metrics
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import bootstrap
-from icalib.metrics.summary import summarise
+from icalib.metrics.summary import over_seeds, summarise
 
 WITHOUT_INTERVAL = {"threshold", "num_pools", "R@1_chance"}
 BASIC_INTERVAL = {"ECE", "ECE_adaptive", "ECE_top1"}
@@ -106,3 +106,12 @@ def drawn_pools(num_pools: int, *, seed: int, num_bootstrap: int) -> np.ndarray:
 
     bootstrap(remember, num_pools, seed=seed, num_bootstrap=num_bootstrap)
     return np.concatenate(seen)
+
+
+@pytest.mark.parametrize("missing", [{"AUROC": float("nan")}, {"AUROC": None}, {}])
+def test_a_mean_over_seeds_of_which_one_has_no_value_is_none(missing: dict[str, float | None]) -> None:
+    """A seed that answers every pool right has no AUROC; the others' mean isn't that of all seeds."""
+    seeds = [{"test": values} for values in ({"AUROC": 0.9}, missing, {"AUROC": 0.7})]
+    assert over_seeds(seeds, "test", "AUROC") == (None, None)
+    assert over_seeds([seeds[0], seeds[2]], "test", "AUROC") == pytest.approx((0.8, 0.02**0.5))
+    assert over_seeds(seeds[:1], "test", "AUROC") == (0.9, None)
