@@ -26,7 +26,7 @@ from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
 from icalib.core.yaml_text import parse_yaml
 from icalib.data.schema import SPLITS
-from icalib.reports.comparison import MISSING, MethodRow, by_data, format_value, method_rows
+from icalib.reports.comparison import MISSING, MethodRow, by_data, format_value, method_rows, run_results
 
 DOCS = Path(__file__).resolve().parent
 PAGES = tuple(DOCS / name for name in ("results.md", "studies.md", "cost.md"))
@@ -179,7 +179,7 @@ def collected(runs: Sequence[Path], metrics: Sequence[str] = METRICS) -> ResultT
         IcalibError: a folder is not a finished run, or the runs are not on one pool set.
     """
     folders = [RunFolder.open(path) for path in runs]
-    groups = by_data([{**folder.result, "run": str(folder.path)} for folder in folders])
+    groups = by_data(run_results(folders))
     if len(groups) != 1:
         raise SettingError(f"the runs are on {', '.join(groups)}; a table has one pool set. Name the runs of one.")
     ((name, results),) = groups.items()
@@ -205,7 +205,7 @@ def _collected_row(row: MethodRow, metrics: Sequence[str]) -> dict[str, Any]:
         mean, deviation = row.mean(metric), row.deviation(metric)
         if mean is not None:
             values[metric] = round(mean, 4) if deviation is None else [round(mean, 4), round(deviation, 4)]
-    selected = _selected_text([RunFolder(result["run"]) for result in row.results])
+    selected = _selected_text(row.runs)
     return {**values, SELECTED: selected} if selected else values
 
 

@@ -135,17 +135,33 @@ def ranked_rows(predictions: pa.Table) -> tuple[IntArray, IntArray]:
     return order, np.unique(ids[order], return_index=True)[1]
 
 
-def check_same_pools(runs: Sequence[PoolScores]) -> None:
-    """Refuse, by a DataError, to compare runs that were not evaluated on the same pools."""
-    first = set(runs[0].pool_ids)
-    for run_number, run in enumerate(runs[1:], start=2):
-        if odd := first.symmetric_difference(run.pool_ids):
-            raise DataError(
-                f"run 1 and run {run_number} were not evaluated on the same pools: {len(odd)} are in one only, "
-                f"e.g. {min(odd)!r}",
-                "Evaluate the runs on the same pools, then compare them again.",
-                field="pool_id",
-            )
+def check_same_pools(runs: Sequence[PoolScores], names: Sequence[str] = ()) -> None:
+    """Refuse, by a DataError, to compare runs that were not evaluated on the same pools; `names` are for its message.
+
+    Equal pools have equal ids, and as many candidates with the same labels.
+    """
+    first, *others = runs
+    first_name, *other_names = names or [f"run {number}" for number in range(1, len(runs) + 1)]
+    for name, run in zip(other_names, others, strict=True):
+        if odd := set(first.pool_ids).symmetric_difference(run.pool_ids):
+            found = f"{len(odd)} are in one only, e.g. {min(odd)!r}"
+        elif odd := _differently_labelled(first, run):
+            found = f"the candidates or labels of {len(odd)} differ, e.g. of {odd[0]!r}"
+        else:
+            continue
+        raise DataError(
+            f"{first_name} and {name} were not evaluated on the same pools: {found}",
+            "Evaluate the runs on the same pools, then compare them again.",
+            field="pool_id",
+        )
+
+
+def _differently_labelled(first: PoolScores, second: PoolScores) -> list[str]:
+    """Return the pools, of the same ids, that differ in their number of candidates or in labels."""
+    if np.array_equal(first.offsets, second.offsets) and np.array_equal(first.label, second.label):
+        return []
+    labels = zip(first.pool_ids, first.split(first.label), second.split(second.label), strict=True)
+    return [pool_id for pool_id, one, other in labels if not np.array_equal(one, other)]
 
 
 def _check_columns(predictions: pa.Table) -> None:

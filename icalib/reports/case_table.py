@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -16,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from icalib.core.files import reading
+from icalib.core.files import read_json, reading
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import local_path
+from icalib.data.schema import POOLS_FILE
 
 CASES_PER_KIND = 4
 
@@ -54,11 +56,12 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
     None where the pools' texts are gone or the runs have no pool in common.
     """
     labels, first = tuple(runs), next(iter(runs.values()))
-    pools_file = local_path(first.config["data"]) / "test.parquet"
+    folder = pools_of(first)
     predictions = [_by_pool(run.predictions("test")) for run in runs.values()]
     shared = sorted(set[str].intersection(*(set(table) for table in predictions)))
-    if not pools_file.is_file() or not shared:
+    if folder is None or not shared:
         return None
+    pools_file = folder / "test.parquet"
     kinds = _kinds(labels, predictions, shared)
     wanted = [pool_id for pool_ids in kinds.values() for pool_id in pool_ids[:CASES_PER_KIND]]
     is_wanted = pc.field("pool_id").isin(pa.array(wanted, pa.string()))  # typed: there may be none
@@ -74,6 +77,13 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
         (title, len(ids), [cases[one] for one in ids[:CASES_PER_KIND] if one in cases]) for title, ids in kinds.items()
     )
     return CaseTable(labels, len(shared), tuple(groups))
+
+
+def pools_of(run: RunFolder) -> Path | None:
+    """Return the folder of a run's pools; None where they are gone, or were prepared again and are others now."""
+    folder = local_path(run.config["data"])
+    metadata = folder / POOLS_FILE
+    return folder if metadata.is_file() and read_json(metadata)["digest"] == run.data_digest else None
 
 
 def _by_pool(predictions: pa.Table) -> dict[str, _Rows]:

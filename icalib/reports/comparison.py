@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, final
 
+from icalib.core.files import FileObject
+from icalib.core.run_folder import RunFolder
 from icalib.core.storage import location
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.catalogue import find_metric, metrics_among
@@ -48,6 +50,11 @@ class MethodRow:
         return len(self.results)
 
     @property
+    def runs(self) -> list[RunFolder]:
+        """The runs behind the row, of `run_results`."""
+        return [RunFolder(result["run"]) for result in self.results]
+
+    @property
     def seconds(self) -> float:
         """Mean wall-clock seconds of a run."""
         return statistics.fmean(result["seconds"]["total"] for result in self.results)
@@ -81,12 +88,29 @@ def data_name(result: Result) -> str:
     return PurePath(result["data"]).name
 
 
+def run_results(runs: Iterable[RunFolder]) -> list[Result]:
+    """Results of finished runs, with what says which of them can be compared: `digest` is that of their pools.
+
+    `run` is where the folder is now: it may have been moved since result.json was written.
+    """
+    return [
+        FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path), "digest": run.data_digest}.items())
+        for run in runs
+    ]
+
+
 def by_data(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Results by pool set, in order of first appearance; only results on the same pools can be compared."""
-    grouped: dict[str, list[Result]] = {}
+    """Results by pool set, in order of first appearance; only results on the same pools can be compared.
+
+    The keys are the pool sets' names, with the beginning of their digests where several have one name.
+    """
+    grouped: dict[tuple[str, str], list[Result]] = {}
     for result in results:
-        grouped.setdefault(data_name(result), []).append(result)
-    return grouped
+        grouped.setdefault((data_name(result), result.get("digest", "")), []).append(result)
+    names = [name for name, _ in grouped]
+    return {
+        name if names.count(name) == 1 else f"{name} ({digest[:8]})": group for (name, digest), group in grouped.items()
+    }
 
 
 def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:

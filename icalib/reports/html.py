@@ -11,14 +11,14 @@ import numpy as np
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
 from icalib.core.errors import DataError
-from icalib.core.files import FileObject, read_json, reading
+from icalib.core.files import read_json, reading
 from icalib.core.run_folder import RunFolder
-from icalib.core.storage import local_path, push
+from icalib.core.storage import push
 from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
 from icalib.reports import charts, part_table
-from icalib.reports.case_table import build_case_table
+from icalib.reports.case_table import build_case_table, pools_of
 from icalib.reports.comparison import (
     MISSING,
     SHIFT_COLUMNS,
@@ -31,6 +31,7 @@ from icalib.reports.comparison import (
     format_share,
     format_value,
     method_rows,
+    run_results,
     shown_metrics,
 )
 from icalib.reports.guarantees import HEADINGS, HOW_TO_READ, promise_cells
@@ -44,8 +45,7 @@ _POST_HOC_METRICS = ("ECE", "NLL")
 
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
     """Write a report of finished runs as one HTML file that needs no network access, and share it; returns `out`."""
-    # The folder may have been moved since result.json was written.
-    results = [FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path)}.items()) for run in runs]
+    results = run_results(runs)
     shifts = [result for run in runs for result in run.shifts()]
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
     page = write_page(
@@ -73,7 +73,7 @@ def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[st
 
 def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> dict[str, Any]:
     rows = method_rows(results)
-    runs = {row.label: [RunFolder(result["run"]) for result in row.results] for row in rows}
+    runs = {row.label: row.runs for row in rows}
     every = [run for members in runs.values() for run in members]
     scores = {
         label: [PoolScores.from_predictions(run.predictions("test")) for run in members]
@@ -166,7 +166,7 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
             "name": run.name,
             "seed": config["seed"],
             "labelled": format_share(config["labelled"]),
-            "pools": _pools_used(config),
+            "pools": _pools_used(run),
             "duration": format_seconds(run.result["seconds"]["total"]),
             "command": provenance["command"],
             "started": provenance["started"][:16].replace("T", " "),
@@ -176,11 +176,11 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
         }
 
 
-def _pools_used(config: Mapping[str, Any]) -> list[str]:
+def _pools_used(run: RunFolder) -> list[str]:
     """Return the pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
-    metadata, limits = local_path(config["data"]) / POOLS_FILE, config["limit"]
-    with reading(metadata):
-        totals = read_json(metadata)["num_pools"] if metadata.is_file() else {}
+    folder, limits = pools_of(run), run.config["limit"]
+    with reading(folder or run.path):
+        totals = {} if folder is None else read_json(folder / POOLS_FILE)["num_pools"]
         used = {split: f"{total:,}" for split, total in totals.items()}
         limited = {split: limit for split, limit in limits.items() if limit and limit < totals.get(split, math.inf)}
         used |= {split: f"{limit:,} (limit)" for split, limit in limited.items()}

@@ -29,6 +29,7 @@ from icalib.reports.comparison import (
     format_value,
     heading,
     method_rows,
+    run_results,
     shown_metrics,
 )
 from icalib.reports.console import people_console, text_table
@@ -73,16 +74,19 @@ def print_comparison(results: Sequence[Result], console: Console | None = None) 
     """Print one comparison per pool set, with as many columns as fit."""
     console = console or people_console()
     for name, group in by_data(results).items():
-        fractions = ", ".join(f"{fraction:.3g}" for fraction in sorted({result["labelled"] for result in group}))
-        title = f"{name}, labelled fraction {fractions}"
-        columns = shown_metrics(group)
-        shown = _fitting(group, columns, console)
-        table = _method_table(title, group, shown)
-        if len(shown) < len(columns):
-            left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
-            assert isinstance(table.caption, Text)
-            table.caption.append(f"; the report also has {left_out}")
-        console.print(table)
+        _print_group(name, group, console)
+
+
+def _print_group(data: str, results: Sequence[Result], console: Console) -> None:
+    fractions = ", ".join(f"{fraction:.3g}" for fraction in sorted({result["labelled"] for result in results}))
+    columns = shown_metrics(results)
+    shown = _fitting(results, columns, console)
+    table = _method_table(f"{data}, labelled fraction {fractions}", results, shown)
+    if len(shown) < len(columns):
+        left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
+        assert isinstance(table.caption, Text)
+        table.caption.append(f"; the report also has {left_out}")
+    console.print(table)
 
 
 def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console) -> tuple[str, ...]:
@@ -99,10 +103,11 @@ def _fitting(results: Sequence[Result], columns: Sequence[str], console: Console
 def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> None:
     """Print what finished runs say, and then their table, by pool set; the report has the paired tests."""
     console = console or people_console()
-    for name, results in by_data([run.result for run in runs]).items():
-        print_verdict(verdict_of([run for run in runs if data_name(run.result) == name]), console)
-        print_comparison(results, console)
-        print_parts([run for run in runs if data_name(run.result) == name], console)
+    for name, results in by_data(run_results(runs)).items():
+        rows = method_rows(results)
+        print_verdict(verdict_of([run for row in rows for run in row.runs]), console)
+        _print_group(name, results, console)
+        print_parts({row.label: row.runs[0] for row in rows}, console)
 
 
 def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
@@ -114,12 +119,9 @@ def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
         console.print(Text(f"Warning: {warning}", style="yellow"))
 
 
-def print_parts(runs: Sequence[RunFolder], console: Console) -> None:
-    """Print what each part of the rankers gave, where one is a sum; of several seeds, the first."""
-    first: dict[str, RunFolder] = {}
-    for run in runs:
-        first.setdefault(run.result["method"], run)
-    summed = {label: run for label, run in first.items() if any(fitted["recall"] is not None for fitted in run.parts)}
+def print_parts(runs: Mapping[str, RunFolder], console: Console) -> None:
+    """Print what each part of the rankers gave, where one is a sum; `runs` by label."""
+    summed = {label: run for label, run in runs.items() if any(fitted["recall"] is not None for fitted in run.parts)}
     if summed:
         caption = "validation; each part alone, and their sum (its weight is b)"
         console.print(text_table(HEADINGS, part_rows(summed), num_texts=2, title="Parts", caption=caption))

@@ -77,3 +77,12 @@ def test_runs_over_other_pools_are_not_compared() -> None:
     check_same_pools([three, three])
     with pytest.raises(DataError, match=r"run 1 and run 3 .* 1 are in one only, e\.g\. 'pool-00002'"):
         check_same_pools([three, three, two])
+
+
+@pytest.mark.parametrize("labels", [[[1, 0], [1, 0]], [[1, 0], [0, 1, 0]]])
+def test_pools_of_equal_ids_with_other_candidates_are_not_compared(labels: list[list[int]]) -> None:
+    """The same dialogues, prepared again with other wrong candidates."""
+    found = pool_scores([[0.0] * len(pool) for pool in labels], labels)
+    first = pool_scores([[2.0, 1.0], [0.0, 1.0]], [[1, 0], [0, 1]])
+    with pytest.raises(DataError, match=r"bert and bm25 .* candidates or labels of 1 differ, e\.g\. of 'pool-00001'"):
+        check_same_pools([first, found], ["bert", "bm25"])

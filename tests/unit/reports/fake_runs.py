@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icalib.calibration.post_hoc import post_hoc_metrics
-from icalib.core.files import write_json
+from icalib.core.files import read_json, write_json
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA, PREDICTION_SCHEMA, PSEUDO_LABEL_SCHEMA, TRAINING_SCHEMA, RoundSummary
 from icalib.data.schema import POOL_SCHEMA, POOLS_FILE
@@ -24,14 +24,15 @@ _FIXES = ("restart the {d}", "update the {d}'s driver", "hold the {d}'s reset bu
 _QUALITY = {"bm25": 0.6, "tsst": 1.6, "icast": 2.2}
 
 
-def write_pools(folder: Path, num_pools: int = 60) -> Path:
+def write_pools(folder: Path, num_pools: int = 60, digest: str = "5f0c2a9d11e7b3c4") -> Path:
     """A pool set with its test split and metadata; the first pool's text is hostile HTML."""
     rng = np.random.default_rng(5)
     rows = [_pool(rng, number) for number in range(num_pools)]
     rows[0]["context"][0]["text"] = HOSTILE
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=POOL_SCHEMA), folder / "test.parquet")
-    write_json(folder / POOLS_FILE, {"num_pools": {"train": 1200, "validation": 80, "test": num_pools}})
+    totals = {"train": 1200, "validation": 80, "test": num_pools}
+    write_json(folder / POOLS_FILE, {"digest": digest, "num_pools": totals})
     return folder
 
 
@@ -106,7 +107,7 @@ def _provenance(method: str, data: Path, seed: int) -> dict[str, Any]:
         "python": "3.11.2",
         "packages": {"torch": "2.13.0", "ray": "2.60.0"},
         "command": f"icalib run {method} --data {data} --labelled 0.05 --seed {seed}",
-        "data_digest": "5f0c2a9d11e7b3c4",
+        "data_digest": read_json(data / POOLS_FILE)["digest"],
         "started": "2026-08-01T09:00:00+00:00",
         "finished": "2026-08-01T09:04:10+00:00",
         "machine": {"cpus": 2, "system": "Linux"},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -25,3 +26,12 @@ def test_texts_and_scores_belong_together(tmp_path: Path) -> None:
             row = rows[pool["candidates"].index(candidate["text"])]
             assert (candidate["probs"][place], candidate["is_right"]) == (row["prob"], row["label"] == 1)
     assert [candidate["is_top"][0] for candidate in case["candidates"]] == [True] + [False] * 9
+
+
+def test_pools_that_were_prepared_again_are_not_shown_as_those_of_the_run(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    run = write_run(tmp_path / "runs", data, "tsst", 1)
+    assert build_case_table({"tsst": run}) is not None
+    shutil.rmtree(data)
+    write_pools(data, digest="of others")
+    assert build_case_table({"tsst": run}) is None

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 from unit.metrics.made_predictions import prediction_table
+from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.display import Display, showing
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import summarise
-from icalib.reports.comparison import MethodRow, best_labels, method_rows
+from icalib.reports.comparison import MethodRow, best_labels, by_data, method_rows, run_results
 from icalib.reports.progress import TerminalProgress
-from icalib.reports.terminal import print_comparison
+from icalib.reports.terminal import print_comparison, print_runs
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
@@ -73,6 +74,17 @@ def _ranked(labels: list[list[int]], *, perfectly: bool) -> MethodRow:
 def test_chance_is_that_of_the_pools_that_r_at_1_counts(labels: list[list[int]]) -> None:
     assert _ranked(labels, perfectly=True).ranks
     assert not _ranked(labels, perfectly=False).ranks
+
+
+def test_pool_sets_of_one_name_are_tables_of_their_own(tmp_path: Path) -> None:
+    """The same dialogues, prepared with other wrong candidates: their pools have the same ids."""
+    pools = [write_pools(tmp_path / digest / "desk", digest=digest) for digest in ("5f0c2a9d11e7b3c4", "77aa00")]
+    found = [write_run(tmp_path / data.parent.name, data, "tsst", 1) for data in pools]
+    assert {"desk (5f0c2a9d)", "desk (77aa00)"} == set(by_data(run_results(found)))
+    console, stream = _console()
+    print_runs(found, console)
+    assert all(f"desk ({digest}), labelled" in stream.getvalue() for digest in ("5f0c2a9d", "77aa00"))
+    assert list(by_data(run_results(found[:1]))) == ["desk"]
 
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:
