@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, final
+from typing import Any, cast, final
 
-from icalib.core.files import FileObject
+from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import location
 from icalib.metrics.builtin import BUILTIN
@@ -30,6 +31,9 @@ SHIFT_COLUMNS = ("R@1", "MAP", "ECE", "ECE_adaptive", "NLL", "Brier")
 _ARROWS: Mapping[Direction | None, str] = {"maximize": " ↑", "minimize": " ↓", None: ""}
 
 MISSING = "–"
+
+_NAMING = ("version", "method", "data", "labelled", "seed", "experiment", "metrics")
+"""Settings that don't tell runs of a row apart: its own, and those that don't change what is trained."""
 
 CANDIDATES_ONLY = "candidates-only"
 """The method that shows what pools give away."""
@@ -89,14 +93,46 @@ def data_name(result: Result) -> str:
 
 
 def run_results(runs: Iterable[RunFolder]) -> list[Result]:
-    """Results of finished runs, with what says which of them can be compared: `digest` is that of their pools.
+    """Results of finished runs, with what says which of them can be compared: `digest` of their pools, `settings`.
 
     `run` is where the folder is now: it may have been moved since result.json was written.
     """
-    return [
-        FileObject.of(run.path / "result.json", {**run.result, "run": str(run.path), "digest": run.data_digest}.items())
-        for run in runs
-    ]
+    found: list[Result] = []
+    for run in runs:
+        result = run.result
+        result |= {"run": str(run.path), "digest": run.data_digest, "settings": _settings(run)}
+        found.append(result)
+    return found
+
+
+def shift_results(runs: Iterable[RunFolder]) -> list[Result]:
+    """Evaluations of finished runs on other pool sets, with the runs' `settings`."""
+    found: list[Result] = []
+    for run in runs:
+        settings = _settings(run)
+        for result in run.shifts():
+            result["settings"] = settings
+            found.append(result)
+    return found
+
+
+def _settings(run: RunFolder) -> dict[str, str]:
+    """Return a run's settings by dotted name as texts, with the digest of its pools, without what names it only."""
+    config = run.config
+    found = _flat({name: value for name, value in config.items() if name not in _NAMING})
+    if config.get("labelled_first"):  # which pools these are depends on the seed, how they are chosen on the experiment
+        found["labelled_first"] = config["experiment"]
+    return {**found, "data": run.data_digest}
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= _flat(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
+        elif value is not None:
+            found[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return found
 
 
 def by_data(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -126,16 +162,55 @@ def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
 
 
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
-    """Return one row per method in order of first appearance, and per labelled fraction where there are several."""
+    """Return one row per method in order of first appearance, and per labelled fraction where there are several.
+
+    Runs of one method whose `settings` differ are rows of their own, labelled with the settings that tell them apart. A
+    SettingError says that two runs of a row have the same seed; a run that is named twice counts once.
+    """
     several = len({result["labelled"] for result in results}) > 1
-    grouped: dict[str, list[Result]] = {}
+    variants: dict[str, list[Mapping[str, str]]] = {}
+    grouped: dict[tuple[str, int, float], list[Result]] = {}
     for result in results:
-        label = f"{result['method']} {result['labelled']:.2%}" if several else str(result["method"])
-        grouped.setdefault(label, []).append(result)
+        method = str(result["method"])
+        of_method = variants.setdefault(method, [])
+        settings = result.get("settings", {})
+        if settings not in of_method:
+            of_method.append(settings)
+        grouped.setdefault((method, of_method.index(settings), result["labelled"]), []).append(result)
+    labels = {method: _labels(method, of_method) for method, of_method in variants.items()}
     return [
-        MethodRow(label, tuple(sorted(members, key=lambda result: result["seed"])))
-        for label, members in grouped.items()
+        _row(labels[method][variant] + (f" {labelled:.2%}" if several else ""), members)
+        for (method, variant, labelled), members in grouped.items()
     ]
+
+
+def _labels(method: str, variants: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a label for each of some settings of a method, with as many of them as tell all apart."""
+
+    def num_different(names: Sequence[str]) -> int:
+        return len({tuple(settings.get(name) for name in names) for settings in variants})
+
+    chosen: list[str] = []
+    for name in sorted({name for settings in variants for name in settings}, key=lambda name: (name.count("."), name)):
+        if num_different([*chosen, name]) > num_different(chosen):
+            chosen.append(name)
+    mark = "," if "@" in method else "@"  # as in the name of a variant
+    return [
+        method + mark * bool(chosen) + ",".join(f"{n.removeprefix('settings.')}={one.get(n, 'null')}" for n in chosen)
+        for one in variants
+    ]
+
+
+def _row(label: str, results: Sequence[Result]) -> MethodRow:
+    by_seed: dict[int, Result] = {}
+    for result in results:
+        other = by_seed.setdefault(result["seed"], result)
+        if other is not result and Path(other["run"]).resolve() != Path(result["run"]).resolve():
+            raise SettingError(
+                f"{other['run']} and {result['run']} are runs of {label} with the same settings and seed "
+                f"{result['seed']}; expected another seed. Name one of the two."
+            )
+    return MethodRow(label, tuple(by_seed[seed] for seed in sorted(by_seed)))
 
 
 def shown_metrics(results: Sequence[Result], chosen: Sequence[str] = COLUMNS) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from icalib.reports.comparison import (
     format_value,
     method_rows,
     run_results,
+    shift_results,
     shown_metrics,
 )
 from icalib.reports.guarantees import HEADINGS, HOW_TO_READ, promise_cells
@@ -46,7 +47,7 @@ _POST_HOC_METRICS = ("ECE", "NLL")
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
     """Write a report of finished runs as one HTML file that needs no network access, and share it; returns `out`."""
     results = run_results(runs)
-    shifts = [result for run in runs for result in run.shifts()]
+    shifts = shift_results(runs)
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
     page = write_page(
         "report.html.j2",

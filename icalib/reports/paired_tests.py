@@ -67,7 +67,7 @@ def paired_tests(
     pairs = [
         pair
         for pair in combinations(runs, 2)
-        if (against in pair if against is not None else CANDIDATES_ONLY not in pair)
+        if (against in pair if against else not any(label.startswith(CANDIDATES_ONLY) for label in pair))
     ]
     tests: list[MethodTest] = []
     for metric, per_pool in _per_pool(run for members in runs.values() for run in members).items():

@@ -26,6 +26,7 @@ from icalib.reports.comparison import (
     format_share,
     format_value,
     method_rows,
+    run_results,
 )
 from icalib.reports.paired_tests import MethodTest, paired_tests
 
@@ -102,8 +103,8 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
             tuple(f"{fraction:.2%} labelled: {' '.join(part.sentences)}" for fraction, part in said),
             tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         )
-    rows = method_rows([run.result for run in runs])
-    members = {row.label: [run for run in runs if run.result["method"] == row.label] for row in rows}
+    rows = method_rows(run_results(runs))
+    members = {row.label: row.runs for row in rows}
     if tests is None:
         try:
             tests = paired_tests(members)
@@ -134,7 +135,7 @@ def mean_interval(runs: Sequence[RunFolder], metric: str) -> Interval | None:
 
 def verdict(methods: Sequence[MethodFacts], tests: Sequence[MethodTest]) -> Verdict:
     """Return what the results of some methods on the same pools say; `tests` are empty if they can't be compared."""
-    compared = [one for one in methods if one.label != CANDIDATES_ONLY and DECIDED_BY in one.means]
+    compared = [one for one in methods if one.name != CANDIDATES_ONLY and DECIDED_BY in one.means]
     ranked = sorted(compared, key=lambda one: -one.means[DECIDED_BY])
     if not ranked:
         return Verdict(())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,21 @@ def write_pools(folder: Path, num_pools: int = 60, digest: str = "5f0c2a9d11e7b3
     return folder
 
 
-def write_run(root: Path, data: Path, method: str, seed: int, *, finished: bool = True, rounds: int = 3) -> RunFolder:
-    """One run folder of `method`; bm25 has neither training nor rounds nor gain."""
+def write_run(
+    root: Path,
+    data: Path,
+    method: str,
+    seed: int,
+    *,
+    finished: bool = True,
+    rounds: int = 3,
+    config: Mapping[str, Any] | None = None,
+) -> RunFolder:
+    """One run folder of `method`; bm25 has neither training nor rounds nor gain; `config` has other settings."""
     rng = np.random.default_rng([seed, *method.encode()])
     run = RunFolder(root / f"{method}-{data.name}-0.05-s{seed}")
     run.path.mkdir(parents=True)
-    run.write_config(_config(method, data, seed))
+    run.write_config({**_config(method, data, seed), **(config or {})})
     run.write_json("provenance.json", _provenance(method, data, seed))
     trained, self_trained = method != "bm25", method in ("tsst", "icast")
     run.write_json("stages.json", _stages(trained, rounds if self_trained else 0))

@@ -10,12 +10,16 @@ from unit.metrics.made_predictions import prediction_table
 from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.display import Display, showing
+from icalib.core.errors import SettingError
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import summarise
 from icalib.reports.comparison import MethodRow, best_labels, by_data, method_rows, run_results
+from icalib.reports.html import write_report
+from icalib.reports.paired_tests import paired_tests
 from icalib.reports.progress import TerminalProgress
 from icalib.reports.terminal import print_comparison, print_runs
+from icalib.reports.verdict import verdict_of
 
 
 def _result(method: str, seed: int, labelled: float = 0.05, **test: float | None) -> dict[str, Any]:
@@ -85,6 +89,42 @@ def test_pool_sets_of_one_name_are_tables_of_their_own(tmp_path: Path) -> None:
     print_runs(found, console)
     assert all(f"desk ({digest}), labelled" in stream.getvalue() for digest in ("5f0c2a9d", "77aa00"))
     assert list(by_data(run_results(found[:1]))) == ["desk"]
+
+
+def _limited(folder: Path, data: Path, method: str, seed: int, limit: int) -> RunFolder:
+    return write_run(folder, data, method, seed, config={"limit": {"train": limit}, "experiment": folder.name})
+
+
+def test_runs_with_other_settings_are_rows_of_their_own(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    few, more, many = ([(f"{limit}-{seed}", seed, limit) for seed in (1, 2)] for limit in (100, 200, 400))
+    found = [
+        _limited(tmp_path / name, data, "tsst", seed, limit) for name, seed, limit in (*few[:1], *many, *more, *few[1:])
+    ]
+    rows = method_rows(run_results([*found, write_run(tmp_path, data, "bm25", 1), *found[:2]]))
+    labels = ["tsst@limit.train=100", "tsst@limit.train=400", "tsst@limit.train=200", "bm25"]
+    assert [(row.label, row.num_seeds) for row in rows] == list(zip(labels, (2, 2, 2, 1), strict=True))
+    assert {test.first for test in paired_tests({row.label: row.runs for row in rows})} <= set(labels)
+    sentences, report = verdict_of(found).sentences, write_report(found, tmp_path / "report.html", "limits")
+    assert any(label in sentences[0] for label in labels[:3])
+    assert all(label in report.read_text() for label in labels[:3])
+
+
+def test_one_seed_with_equal_settings_is_no_second_seed(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    found = [_limited(tmp_path / experiment, data, "tsst", 1, 100) for experiment in ("first", "second")]
+    with pytest.raises(SettingError, match=r"first/.* and .*second/.* same settings and seed 1"):
+        method_rows(run_results(found))
+
+
+def test_the_terminal_says_why_methods_were_not_tested(tmp_path: Path) -> None:
+    found = [
+        write_run(tmp_path, write_pools(tmp_path / f"{number}" / "desk", number), method, 1)
+        for method, number in (("tsst", 60), ("bm25", 40))
+    ]
+    console, stream = _console()
+    print_runs(found, console)
+    assert "Not tested: tsst and bm25 were not evaluated on the same pools: 20 are" in stream.getvalue()
 
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:
