@@ -20,9 +20,9 @@ from icalib.exports.onnx import write_onnx
 from icalib.exports.stock import write_cross_encoder, write_sentence_transformer
 from icalib.exports.subject import Subject
 from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
-from icalib.metrics.calibration import brier, ece, nll, reliability_table
+from icalib.metrics.calibration import reliability_table
+from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
 
 _WRITERS: Mapping[ExportFormat, Callable[..., Comparison]] = {
     "cross-encoder": write_cross_encoder,
@@ -158,10 +158,4 @@ def _metrics(subject: Subject[Any]) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def _values(scores: PoolScores) -> dict[str, float]:
-    return {
-        "R@1": mean_defined(recall_at_k(scores, 1)),
-        "MAP": mean_defined(average_precision(scores)),
-        "ECE": ece(scores.prob, scores.label),
-        "NLL": nll(scores.prob, scores.label),
-        "Brier": brier(scores.prob, scores.label),
-    }
+    return {name: find_metric(name).value(scores) for name in ("R@1", "MAP", *_LOWER_IS_BETTER)}
