@@ -164,8 +164,8 @@ def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
     """Return one row per method in order of first appearance, and per labelled fraction where there are several.
 
-    Runs of one method whose `settings` differ are rows of their own, labelled with the settings that tell them apart. A
-    SettingError says that two runs of a row have the same seed; a run that is named twice counts once.
+    Runs of one method whose `settings` differ are rows of their own, labelled with the settings that tell them apart.
+    Equal runs, e.g. of a baseline in two experiments, count once; a SettingError says that their metrics differ.
     """
     several = len({result["labelled"] for result in results}) > 1
     variants: dict[str, list[Mapping[str, str]]] = {}
@@ -205,10 +205,10 @@ def _row(label: str, results: Sequence[Result]) -> MethodRow:
     by_seed: dict[int, Result] = {}
     for result in results:
         other = by_seed.setdefault(result["seed"], result)
-        if other is not result and Path(other["run"]).resolve() != Path(result["run"]).resolve():
+        if other["test"] != result["test"]:  # of another version or machine
             raise SettingError(
                 f"{other['run']} and {result['run']} are runs of {label} with the same settings and seed "
-                f"{result['seed']}; expected another seed. Name one of the two."
+                f"{result['seed']}, but other metrics. Name one of the two."
             )
     return MethodRow(label, tuple(by_seed[seed] for seed in sorted(by_seed)))
 

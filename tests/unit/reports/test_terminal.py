@@ -110,11 +110,13 @@ def test_runs_with_other_settings_are_rows_of_their_own(tmp_path: Path) -> None:
     assert all(label in report.read_text() for label in labels[:3])
 
 
-def test_one_seed_with_equal_settings_is_no_second_seed(tmp_path: Path) -> None:
+def test_equal_runs_of_two_experiments_count_once(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
-    found = [_limited(tmp_path / experiment, data, "tsst", 1, 100) for experiment in ("first", "second")]
-    with pytest.raises(SettingError, match=r"first/.* and .*second/.* same settings and seed 1"):
-        method_rows(run_results(found))
+    results = run_results([_limited(tmp_path / name, data, "tsst", 1, 100) for name in ("first", "second")])
+    assert [row.num_seeds for row in method_rows(results)] == [1]
+    results[1]["test"]["MAP"] += 0.01
+    with pytest.raises(SettingError, match=r"first/.* and .*second/.* same settings and seed 1, but other metrics"):
+        method_rows(results)
 
 
 def test_the_terminal_says_why_methods_were_not_tested(tmp_path: Path) -> None:
