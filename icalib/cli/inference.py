@@ -69,8 +69,9 @@ def score(
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
     from icalib.api.session import session
     from icalib.core.events import Message
-    from icalib.pipeline.score_pairs import claim, finish, pairs_job
+    from icalib.pipeline.score_pairs import check_apart, claim, finish, pairs_job
 
+    check_apart(pairs, out)
     pull(run)
     job = pairs_job(run, pairs, rows_per_file)
     num_finished = claim(job, out, lambda event: say(event.text) if isinstance(event, Message) else None)

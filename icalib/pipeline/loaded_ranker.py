@@ -42,8 +42,9 @@ class RankedCandidate:
 class LoadedRanker:
     """A finished run with its models in memory, and the view rule, calibrator and threshold that it has fitted.
 
-    The draws of MC dropout depend on the run's seed and on the position of a question in its call, so the same call
-    gives the same numbers.
+    The same call gives the same numbers. With MC dropout they depend on the whole call: one mask is drawn for a batch
+    of pairs, so that other questions or pairs in it change a probability as another seed does. With other methods they
+    change it by rounding at most.
     """
 
     run: FinishedRun

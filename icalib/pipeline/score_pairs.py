@@ -6,6 +6,10 @@ and its scores in memory, whatever the size of the files.
 
 Pools have the probabilities of `icalib predict`, for their numbers of candidates. How many candidates a pair competes
 with is unknown: its probability is that for the run's own number, and it has no p_none.
+
+Scores of deterministic methods depend on a row alone, up to rounding. Dropout draws one mask for a whole batch, so that
+scores of MC dropout also depend on the rows that are scored together: chunks of a file's rows, which end where a span
+of `rows_per_shard` does. The same job always gives the same scores, whichever process computes a span.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pyarrow.fs import FileSelector, FileType, LocalFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 from pydantic import Field
 from typing_extensions import override
 
@@ -34,14 +38,16 @@ from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
 from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
+from icalib.data.sources.rows import check_distinct
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.pipeline.finished import FinishedRun, member_digest, unlabelled_predictions, unlabelled_scores
 from icalib.pipeline.loaded_ranker import LoadedRanker
 
-RECORD = "scored.json"
-"""File in the output folder that says what is scored there, and with what."""
+RECORD = "_scored.json"
+"""File in the output folder that says what is scored there, and with what; Arrow and Spark skip its name."""
 _FILES = "files"
+_COLUMNS = ("context", "candidate", "candidates")
 _CHUNK_PAIRS, _CHUNK_POOLS = 2048, 64
 
 
@@ -114,6 +120,12 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
     return ScorePairsJob(run=artifact, files=files, rows_per_shard=rows_per_shard)
 
 
+def check_apart(pairs: Path, out: Path) -> None:
+    """Refuse an output folder in the input folder, whose files would be read as input the next time."""
+    if out.resolve().is_relative_to(pairs.resolve()):
+        raise SettingError(f"{location(out)} is in {location(pairs)}, which is read. Choose another --out.")
+
+
 def claim(job: ScorePairsJob, folder: Path, emit: Emit = ignore) -> int:
     """Make the output folder the job's, and return how many of its shards are finished.
 
@@ -178,16 +190,25 @@ def _files(pairs: Path, run: FinishedRun) -> Iterator[PairFile]:
     found = [facts]
     if facts.type == FileType.Directory:
         found = filesystem.get_file_info(FileSelector(key, recursive=True))
-        found = sorted((each for each in found if each.path.endswith(".parquet")), key=lambda each: each.path)
+        found = sorted((each for each in found if _is_data(_below(each, key))), key=lambda each: each.path)
     for each in found:
         if each.type != FileType.File:
             continue
-        name = each.path.removeprefix(key).lstrip("/") or each.base_name
+        name = _below(each, key) or each.base_name
         path = pairs if each.path == facts.path else pairs / name
         with _parsing(path), pq.ParquetFile(each.path, filesystem=filesystem) as file:
             num_rows, columns = file.metadata.num_rows, file.schema_arrow.names
         _check_columns(path, columns, run)
         yield PairFile(path=path, name=name, size=each.size, modified_ns=each.mtime_ns or 0, num_rows=num_rows)
+
+
+def _below(facts: FileInfo, key: str) -> str:
+    return facts.path.removeprefix(key).lstrip("/")
+
+
+def _is_data(name: str) -> bool:
+    """Whether a file of a folder is read; as for Arrow and Spark, `_` and `.` mark what others are writing."""
+    return name.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 def _filesystem(path: Path) -> tuple[Any, str]:
@@ -196,6 +217,7 @@ def _filesystem(path: Path) -> tuple[Any, str]:
 
 
 def _check_columns(path: Path, names: Sequence[str], run: FinishedRun) -> None:
+    check_distinct(location(path), 0, [name for name in names if name in _COLUMNS])
     if "context" not in names or not {"candidate", "candidates"} & set(names):
         raise DataError(
             f"found the columns {', '.join(sorted(names))}",
@@ -214,7 +236,7 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[d
     filesystem, key = _filesystem(path)
     stop = start + num_rows
     with _parsing(path), pq.ParquetFile(key, filesystem=filesystem) as file:
-        columns = [name for name in ("context", "candidate", "candidates") if name in file.schema_arrow.names]
+        columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
         size = _CHUNK_POOLS if "candidates" in columns else _CHUNK_PAIRS
         sizes = (file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
         edges = [0, *accumulate(sizes)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import atomic_write
 from icalib.data.sources.files import read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
-from icalib.data.sources.rows import Kind, delimiter_of, kind_of, read_rows, row_of
+from icalib.data.sources.rows import Kind, check_distinct, delimiter_of, kind_of, read_rows, row_of
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.score_files.calibrator import Calibrator
 
@@ -224,26 +223,18 @@ def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]], path: Path) -> Non
 
 
 def _delimiter_of(path: Path) -> str:
-    """Return the delimiter by which `read_rows` reads a CSV; DataError if two columns have one name, as a row has only
-    the last one's cell.
-    """
+    """Return the delimiter by which `read_rows` reads a CSV; DataError if two columns have one name."""
     header = next(read_lines(path))
     delimiter = delimiter_of(header.text)
     names = next(csv.reader((f"{raw.text}\n" for raw in read_lines(path)), delimiter=delimiter))
-    (name, count), *_ = Counter(name.strip() for name in names).most_common()
-    if count > 1:
-        raise DataError(
-            f"{count} columns of the header {f'are named `{name}`' if name else 'have no name'}",
-            "Expected another name for each: rename them, or remove all but one.",
-            path=path,
-            line=header.line,
-        )
+    check_distinct(path, header.line, (name.strip() for name in names))
     return delimiter
 
 
 def _write_parquet(path: Path, out: Path, columns: Columns, to_prob: ToProb) -> None:
     with _reading(path):
         schema = pq.read_schema(path)
+    check_distinct(path, 0, schema.names)
     check_columns(path, 0, [columns.score], schema.names)
     _check_free(path, 0, schema.names)
     added = pa.field(PROB, pa.float64())

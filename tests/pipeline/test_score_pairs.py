@@ -53,8 +53,7 @@ def write_pairs(path: Path, num_rows: int = 50, row_group_size: int = 7) -> list
 
 
 def scored(folder: Path) -> dict[str, list[Any]]:
-    files = sorted(folder.glob("part-*.parquet"))
-    return ds.dataset(files).to_table().to_pydict()
+    return ds.dataset(folder).to_table().to_pydict()
 
 
 def test_pairs_have_the_probabilities_of_predict_proba_in_their_order(
@@ -122,8 +121,8 @@ def test_finished_files_that_were_damaged_are_scored_again(trained: Path, tmp_pa
     assert f"{path} has " in said
     assert "2 of 3 files are finished already" in said
     assert scored(tmp_path / "out") == expected
-    (tmp_path / "out/scored.json").write_text("{")
-    assert "scored.json can't be read" in icalib(*arguments)
+    (tmp_path / "out/_scored.json").write_text("{")
+    assert "_scored.json can't be read" in icalib(*arguments)
 
 
 def test_a_folder_of_other_scores_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -192,3 +191,27 @@ def test_a_file_that_was_damaged_is_reported(trained: Path, tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"pairs\.parquet.*can't be read as Parquet"):
         LocalExecutor().map(job, tmp_path / "out", "score", ignore)
     assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_an_output_folder_in_the_input_folder_is_refused(trained: Path, tmp_path: Path, icalib: Command) -> None:
+    write_pairs(tmp_path / "in/a.parquet")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    for out in ("in", "in/out", "link/deep/out"):
+        said = icalib("score", trained, tmp_path / "in", "--out", tmp_path / out)
+        assert f"{tmp_path / out} is in {tmp_path / 'in'}, which is read. Choose another --out." in said
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["a.parquet"]
+
+
+def test_names_that_others_skip_are_not_read(trained: Path, tmp_path: Path) -> None:
+    for name in ("a.parquet", "deep/b.parquet", "_delta_log/c.parquet", ".d.parquet"):
+        write_pairs(tmp_path / "in" / name)
+    (tmp_path / "in/_temporary.parquet").write_text("half")
+    job = pairs_job(trained, tmp_path / "in", 20)
+    assert [file.name for file in job.files] == ["a.parquet", "deep/b.parquet"]
+
+
+def test_two_columns_of_one_name_are_refused(trained: Path, tmp_path: Path) -> None:
+    values = [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])]
+    pq.write_table(pa.table(values, names=["context", "candidate", "candidate"]), tmp_path / "pairs.parquet")
+    with pytest.raises(DataError, match=r"pairs\.parquet: 2 columns are named `candidate`"):
+        pairs_job(trained, tmp_path / "pairs.parquet", 10)

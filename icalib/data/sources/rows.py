@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -68,6 +69,7 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
+            check_distinct(path, 0, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for row in batch.to_pylist():
                     number += 1
@@ -105,6 +107,18 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             taken.clear()
     except csv.Error as error:
         raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[0].line) from error
+
+
+def check_distinct(path: Path | str, line: int, names: Iterable[str]) -> None:
+    """Refuse a table of which two columns have one name: rows as objects have only the last one's cell."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise DataError(
+                f"{count} columns {f'are named `{name}`' if name else 'have no name'}",
+                "Expected another name for each: rename them, or remove all but one.",
+                path=path,
+                line=line,
+            )
 
 
 def delimiter_of(header: str) -> str:

@@ -138,9 +138,21 @@ def test_a_csv_keeps_its_delimiter(tmp_path: Path, delimiter: str) -> None:
 )
 def test_a_csv_with_two_columns_of_one_name_is_refused(tmp_path: Path, header: str, found: str) -> None:
     (tmp_path / "new.csv").write_text(f"{header}\n0.5,a,b\n")
-    with pytest.raises(DataError, match=f"line 1: 2 columns of the header {found}"):
+    with pytest.raises(DataError, match=f"line 1: 2 columns {found}"):
         apply(FITTED, tmp_path / "new.csv", tmp_path / "out.csv", COLUMNS)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    values = [pa.array([name]) for name in ("q", "d")] + [pa.array([0.5]), pa.array([1.5]), pa.array([1])]
+    table = pa.table(values, names=["query", "candidate", "score", "score", "label"])
+    pq.write_table(table, tmp_path / "new.parquet")
+    for read in (
+        lambda path: read_labelled(path, COLUMNS),
+        lambda path: apply(FITTED, path, tmp_path / "out.parquet", COLUMNS),
+    ):
+        with pytest.raises(DataError, match=r"new\.parquet: 2 columns are named `score`"):
+            read(tmp_path / "new.parquet")
 
 
 def test_scores_unlike_those_fitted_on_are_pointed_out(tmp_path: Path) -> None:
