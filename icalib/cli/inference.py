@@ -244,10 +244,12 @@ def predict(
     --sets each line lists enough candidates to contain a right one with the probability asked for. Both are tested on
     the run's test pools and hold for questions that are like them.
     """
-    from icalib.core.files import atomic_write
+    from icalib.core.files import atomic_write, check_no_folder
     from icalib.data.questions import read_questions
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
+    if out is not None:
+        check_no_folder(out)
     ranker = LoadedRanker.load(run)
     pull(file)
     predicted = ranker.predict(read_questions(file), max_error=max_error, confidence=confidence, sets=sets)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Generator, Iterable
@@ -20,38 +21,79 @@ from typing import Any, cast
 from icalib.core.errors import DamagedFileError, IcalibError, SettingError, StorageError
 
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
-_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+_REFUSED = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+)
 
 FOLDER_NAME = r"^\w[\w.-]*$"  # pattern of the folder names that users may choose: no paths, and nothing hidden
 
 
 @contextmanager
 def atomic_write(path: str | Path) -> Generator[Path, None, None]:
-    """Yield a temporary path beside `path` that is renamed to it if the block succeeds, and removed if it fails.
+    """Yield a temporary path beside a file that is renamed to it if the block succeeds, and removed if it fails.
 
-    What killed processes left there is removed first. A StorageError says that the disk is full or can't be written.
+    What killed processes left there is removed first. A symbolic link stays one, and a pipe or a device gets the bytes.
+    A StorageError says that `path` is a folder, or that the disk is full or can't be written.
     """
     path = Path(path)
-    if not path.name:
-        raise StorageError(f"can't write '{path}': it is a folder. Name a file.")
-    temporary = temporary_beside(path)
     with _explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(path.parent)
-        try:
+        check_no_folder(path)
+        with (_copied if os.path.exists(path) and not path.is_file() else _replaced)(path) as temporary:
             yield temporary
-            os.replace(temporary, path)
-        finally:
-            remove_path(temporary)
 
 
 @contextmanager
 def atomic_dir(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary folder as `atomic_write` does; a SettingError if `path` is a file or a folder with content."""
     check_empty(Path(path))
-    with atomic_write(path) as temporary:
+    with replaced_dir(path) as temporary:
+        yield temporary
+
+
+@contextmanager
+def replaced_dir(path: str | Path) -> Generator[Path, None, None]:
+    """Yield a temporary folder as `atomic_write` does; by its end, the block has removed what was at `path`."""
+    path = Path(path)
+    with _explained(path), _replaced(path) as temporary:
         temporary.mkdir()
         yield temporary
+
+
+@contextmanager
+def _replaced(path: Path) -> Generator[Path, None, None]:
+    if not path.name:
+        raise StorageError(f"can't write '{path}': it exists. Name a new folder.")
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    temporary = temporary_beside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(path.parent)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        remove_path(temporary)
+
+
+@contextmanager
+def _copied(path: Path) -> Generator[Path, None, None]:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / "written"  # writers of Parquet seek, which a pipe can't
+        yield temporary
+        with temporary.open("rb") as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target)
+
+
+def check_no_folder(path: Path) -> None:
+    """Refuse to write a file where a folder is."""
+    if os.path.isdir(path):  # False where it can't be known, which the write will show
+        raise StorageError(f"can't write '{path}': it is a folder. Name a file.")
 
 
 def check_empty(path: Path) -> None:

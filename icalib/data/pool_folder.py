@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from icalib.core.files import atomic_write, content_digest
+from icalib.core.files import content_digest, replaced_dir
 from icalib.core.seeding import child_seed
 from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
@@ -147,8 +147,7 @@ def _drawn(spill: Spill, fraction: float, seed: int) -> NDArray[np.bool_]:
 @contextmanager
 def replaced_folder(out: Path) -> Generator[Path]:
     """Yield a working folder beside `out` that replaces it if the block succeeds; otherwise like `atomic_write`."""
-    with atomic_write(out) as folder:
-        folder.mkdir()
+    with replaced_dir(out) as folder:
         try:
             yield folder
         except OSError as error:

@@ -100,6 +100,11 @@ def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools
     assert not (tmp_path / "runs").exists()
 
 
+def test_an_output_file_is_looked_at_before_models_are_loaded(icalib, tmp_path: Path) -> None:
+    _, _, err = icalib("predict", tmp_path / "nowhere", tmp_path / "questions.jsonl", "--out", tmp_path)
+    assert f"can't write '{tmp_path}': it is a folder. Name a file." in err
+
+
 def test_a_config_with_bad_fields_is_refused_by_file_and_field(icalib, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(f"version: {RUN_VERSION}\nlabelled: 1.5\nlimit: {{train: 0, dev: 3}}\n")

@@ -3,8 +3,10 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +56,46 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
         fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_one_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/file").write_text("old")
+    for name in ("file", "new"):
+        (tmp_path / name).symlink_to(f"there/{name}")
+        write_json(tmp_path / name, 1)
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / f"there/{name}").read_text() == "1\n"
+
+
+def test_a_pipe_gets_the_bytes_and_stays_one(tmp_path: Path) -> None:
+    path, found = tmp_path / "pipe", list[str]()
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: found.append(path.read_text()), daemon=True)
+    reader.start()
+    write_json(path, 1)
+    reader.join(10)
+    assert found == ["1\n"]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_standard_output_is_a_file_to_write() -> None:
+    command = "from icalib.core.files import write_json; write_json('/dev/stdout', 1)"
+    done = subprocess.run([sys.executable, "-c", command], check=True, capture_output=True, text=True)
+    assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("name", ["folder", "link", "."])
+def test_a_file_is_not_written_where_a_folder_is(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("link").symlink_to("folder")
+    begun = False
+    with pytest.raises(StorageError, match=rf"can.t write '{name}': it is a folder. Name a file"), atomic_write(name):
+        begun = True
+    assert not begun
+    assert list(Path("folder").iterdir()) == []
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from helpers.scored_pools import score_rows, scored_pools, write_scores
 from scipy.special import expit
 
-from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
+from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError, StorageError
 from icalib.score_files import scores as module
 from icalib.score_files.calibrator import Calibrator, calibrate
 from icalib.score_files.scores import Columns, apply, read_labelled
@@ -177,6 +177,9 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         apply(FITTED, path, tmp_path / "out.parquet", COLUMNS)
     with pytest.raises(SettingError, match="is the score file itself"):
         apply(FITTED, path, path, COLUMNS)
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(StorageError, match=r"folder.jsonl': it is a folder. Name a file"):
+        apply(FITTED, path, tmp_path / "folder.jsonl", COLUMNS)
     (tmp_path / "document.json").write_text('[{"score": 1}]')
     with pytest.raises(DataError, match=r"found a JSON document. Write one JSON object a line"):
         apply(FITTED, tmp_path / "document.json", tmp_path / "out.jsonl", COLUMNS)
