@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import time
 import uuid
@@ -31,6 +32,7 @@ _REFUSED = (
     errno.EEXIST,
     errno.EISDIR,
 )
+_OWNERS = 0o600
 
 FOLDER_NAME = r"^\w[\w.-]*$"  # pattern of the folder names that users may choose: no paths, and nothing hidden
 
@@ -76,6 +78,7 @@ def _replaced(path: Path) -> Generator[Path, None, None]:
     remove_abandoned(path.parent)
     try:
         yield temporary
+        give_usual_mode(temporary)
         os.replace(temporary, path)
     finally:
         remove_path(temporary)
@@ -88,6 +91,21 @@ def _copied(path: Path) -> Generator[Path, None, None]:
         yield temporary
         with temporary.open("rb") as source, path.open("wb") as target:
             shutil.copyfileobj(source, target)
+
+
+def give_usual_mode(path: Path) -> None:
+    """Give the files at a path that are their owner's alone, as safetensors makes its, the mode that the umask says."""
+    for file in path.rglob("*") if path.is_dir() else (path,):
+        if file.is_file() and stat.S_IMODE(file.stat().st_mode) == _OWNERS:
+            file.chmod(_usual_mode())
+
+
+@lru_cache(maxsize=1)
+def _usual_mode() -> int:
+    with tempfile.TemporaryDirectory() as folder:  # to ask for the umask, all threads would be given another one
+        path = Path(folder) / "file"
+        path.touch()
+        return stat.S_IMODE(path.stat().st_mode)
 
 
 def check_no_folder(path: Path) -> None:

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from icalib.core.errors import SettingError
+from icalib.core.files import give_usual_mode
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.batching import ordered_batches
@@ -247,6 +248,7 @@ class Writer(Model):
         with quiet_transformers():
             self.network.save_pretrained(folder, state_dict=weights)
         self._tokenizer.save_pretrained(folder)
+        give_usual_mode(folder)
 
 
 class WritingCurriculum:

@@ -115,6 +115,17 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert len(list((tmp_path / "deep").iterdir())) == 1
 
 
+def test_weights_have_the_mode_of_other_files(tmp_path: Path) -> None:
+    array = {"a": np.zeros(2)}
+    with atomic_write(tmp_path / "model.safetensors") as temporary:
+        save_file(array, temporary)
+    with atomic_dir(tmp_path / "exported") as folder:
+        save_file(array, folder / "model.safetensors")
+    (tmp_path / "other").touch()
+    modes = {path.stat().st_mode for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes == {(tmp_path / "other").stat().st_mode}
+
+
 @pytest.mark.parametrize("library", ["python", "rust", "c++"])
 def test_a_disk_that_refuses_in_the_middle_of_a_write_is_a_storage_error(tmp_path: Path, library: str) -> None:
     array = np.zeros(100_000)
