@@ -22,6 +22,7 @@ from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax
 
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
+_LARGEST_SCORE = 1e100  # the squares of larger ones are infinite
 
 
 class _Given(NamedTuple):  # what some calibrators read besides logits and labels
@@ -49,15 +50,22 @@ class AbstractCalibrator(Component):
         """Fit on logits and labels (1 right, 0 wrong) of N validation pairs.
 
         `train_prior` is for `PriorShift` alone, and for `PoolSoftmax` the P pools' numbers of candidates, `sizes_P`.
-        A DataError says that all pairs have the same label or a score is not finite.
+        A DataError says that all pairs have the same label, or a score is not finite or huge.
         """
         num_right, num_pairs = int(label_N.sum()), len(label_N)
         if not 0 < num_right < num_pairs or not np.isfinite(logit_N).all():
             raise DataError(
-                f"a calibrator can't be fitted on {num_pairs} validation pairs, {num_right} of them right, "
+                f"a calibrator can't be fitted on {num_pairs} pairs, {num_right} of them right, "
                 f"{int((~np.isfinite(logit_N)).sum())} without a finite score",
                 "Fit it on scored pools with right and wrong candidates.",
                 field="logit",
+            )
+        largest = float(np.abs(logit_N).max())
+        if largest > _LARGEST_SCORE:
+            raise DataError(
+                f"found a score of magnitude {largest:.3g}",
+                f"Expected scores up to {_LARGEST_SCORE:g}: correct it, or divide all scores by one number.",
+                field="score",
             )
         return self._fit(logit_N, label_N, _Given(train_prior, sizes_P))
 

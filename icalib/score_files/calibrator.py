@@ -33,6 +33,7 @@ Scale = Literal["probability", "logit"]
 """What scores are. `probability`: from 0 to 1, as rankers return them after a sigmoid; `logit`: any other numbers."""
 METRICS = ("NLL", "ECE", "Brier")
 MIN_QUERIES = 20
+MIN_ANSWERABLE = 10  # with a right candidate, so that the half that fits has one in each of its folds
 UNCHANGED = "none"  # scores as they are: probabilities themselves, or the sigmoid of anything else
 METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
     {UNCHANGED: None, "temperature": Temperature.Config(), "platt": Platt.Config(), "isotonic": Isotonic.Config()}
@@ -112,13 +113,13 @@ def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, see
     """Fit on one half of the queries, drawn by `seed`, and measure on the other.
 
     `pools` have scores as `logit`; scale auto takes them for probabilities if all are from 0 to 1. A DataError says
-    that there are too few queries, or no right or no wrong pairs, or what `as_logit` refuses.
+    that there are too few queries, or too few with a right candidate, or no wrong pairs, or what `as_logit` refuses.
     """
     _check(pools)
     if scale == "auto":
         scale = detected_scale(pools.logit)
     logits = replace(pools, logit=as_logit(pools.logit, scale))
-    fold = _folds(pools.num_pools, 2, child_seed(seed, "halves"))
+    fold = _folds(pools, 2, child_seed(seed, "halves"))
     fitting, measuring = logits.subset(fold == 0), logits.subset(fold == 1)
     nll_of = {method: _cross_validated_nll(fitting, method, seed) for method in METHODS}
     chosen = min(nll_of, key=lambda method: nll_of[method])
@@ -150,14 +151,27 @@ def _check(pools: PoolScores) -> None:
             f"found {pools.num_pools} queries",
             f"Calibration needs at least {MIN_QUERIES}: one half fits, the other measures. Label more of them.",
         )
+    if (num_answerable := int(pools.answerable.sum())) < MIN_ANSWERABLE:
+        raise DataError(
+            f"found {num_answerable} queries with a right candidate among {pools.num_pools}",
+            f"Calibration needs at least {MIN_ANSWERABLE}: one half fits, the other measures. Label more of them.",
+            field="label",
+        )
 
 
-def _folds(num_pools: int, num_folds: int, seed: int) -> IntArray:
-    return np.random.default_rng(seed).permutation(np.arange(num_pools) % num_folds)
+def _folds(pools: PoolScores, num_folds: int, seed: int) -> IntArray:
+    """Return the fold of each pool; those with a right candidate are spread evenly, and so are the others."""
+    rng = np.random.default_rng(seed)
+    in_turn = np.arange(pools.num_pools) % num_folds
+    num_answerable = int(pools.answerable.sum())
+    fold = np.empty_like(in_turn)
+    fold[pools.answerable] = rng.permutation(in_turn[:num_answerable])
+    fold[~pools.answerable] = rng.permutation(in_turn[num_answerable:])
+    return fold
 
 
 def _cross_validated_nll(fitting: PoolScores, method: str, seed: int) -> float:
-    fold = _folds(fitting.num_pools, _NUM_FOLDS, child_seed(seed, "folds"))
+    fold = _folds(fitting, _NUM_FOLDS, child_seed(seed, "folds"))
     prob = np.zeros(len(fitting.logit))
     for held_out in range(_NUM_FOLDS):
         fitted = _fitted(fitting.subset(fold != held_out), method)

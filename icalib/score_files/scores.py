@@ -154,11 +154,12 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
             _write_parquet(scores, temporary, columns, seen.prob)
         else:
             rows = _with_probs(scores, columns, seen.prob)
-            with temporary.open("w", encoding="utf-8", newline="") as file:
+            # half of a surrogate pair, which JSON can spell and UTF-8 can't, is escaped as JSON has it
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 if kind == "csv":
                     _write_csv(file, rows, scores)
                 else:
-                    file.writelines(json.dumps(row) + "\n" for row in rows)
+                    file.writelines(_json(row) + "\n" for row in rows)
         check_has_rows(scores, seen.num_pairs)
     return Applied(out, seen.num_pairs, tuple(seen.notes()))
 
@@ -220,6 +221,14 @@ def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]], path: Path) -> Non
         writer.writeheader()
         writer.writerow(first)
         writer.writerows(rows)
+
+
+def _json(row: dict[str, Any]) -> str:
+    """Return a row as JSON, which has no NaN and no infinity: Python reads and writes them, others get null."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(row), parse_constant=lambda _: None), ensure_ascii=False)
 
 
 def _delimiter_of(path: Path) -> str:

@@ -76,5 +76,5 @@ def test_the_map_of_a_pool_depends_on_that_pool_alone(calibrator: AbstractCalibr
 def test_pairs_that_cannot_be_fitted_are_refused(
     calibrator: AbstractCalibrator, logit: list[float], label: list[int]
 ) -> None:
-    with pytest.raises(DataError, match="can't be fitted on 2 validation pairs"):
+    with pytest.raises(DataError, match="can't be fitted on 2 pairs"):
         calibrator.fit(np.array(logit), np.array(label), train_prior=0.5)

@@ -10,6 +10,7 @@ from scipy.special import expit
 from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.metrics.calibration import brier, ece, nll
+from icalib.metrics.pairs import IntArray
 from icalib.score_files.calibrator import METHODS, calibrate
 
 POOLS = scored_pools()
@@ -27,15 +28,16 @@ def test_overconfident_scores_become_calibrated_on_queries_that_fitted_nothing()
 
 
 def test_metrics_are_those_of_the_measuring_half() -> None:
-    found = calibrate(POOLS, seed=3)
-    half = np.random.default_rng(child_seed(3, "halves")).permutation(np.arange(POOLS.num_pools) % 2)
-    measuring = POOLS.subset(half == 1)
-    assert (found.num_fitted, found.num_measured) == (200, 200)
+    pools = POOLS.subset(POOLS.answerable)
+    found = calibrate(pools, seed=3)
+    half = np.random.default_rng(child_seed(3, "halves")).permutation(np.arange(pools.num_pools) % 2)
+    measuring = pools.subset(half == 1)
+    assert (found.num_fitted, found.num_measured) == (np.sum(half == 0), np.sum(half == 1))
     for method, prob in (("none", expit(measuring.logit)), (found.method, found.prob(measuring.logit))):
         for name, measure in (("NLL", nll), ("ECE", ece), ("Brier", brier)):
             assert found.metrics[method][name].value == pytest.approx(measure(prob, measuring.label))
-    flipped = np.where(half[POOLS.pool] == 1, 1 - POOLS.label, POOLS.label)
-    again = calibrate(replace(POOLS, label=flipped), seed=3)
+    flipped = np.where(half[pools.pool] == 1, 1 - pools.label, pools.label)
+    again = calibrate(replace(pools, label=flipped), seed=3)
     assert (again.method, again.map) == (found.method, found.map)
     assert again.metrics != found.metrics
 
@@ -54,5 +56,23 @@ def test_too_few_queries_or_labels_of_one_kind_are_refused() -> None:
     for label in (0, 1):
         with pytest.raises(DataError, match=f"all 2400 labels are {label}. Expected right and wrong candidates"):
             calibrate(replace(POOLS, label=np.full(len(POOLS.label), label)))
-    with pytest.raises(DataError, match=r"can't be fitted on .* validation pairs, 0 of them right"):
-        calibrate(replace(POOLS, label=np.eye(len(POOLS.label), dtype=np.int64)[[11 * 6]].ravel()))
+    with pytest.raises(DataError, match=r"found 9 queries with a right candidate among 400. .* at least 10"):
+        calibrate(replace(POOLS, label=right_in(9)))
+
+
+def right_in(num_queries: int) -> IntArray:
+    """Labels by which the first candidate of the first queries is right, and no other."""
+    label = np.zeros(len(POOLS.label), np.int64)
+    label[POOLS.offsets[:num_queries]] = 1
+    return label
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_draw_of_the_halves_has_right_candidates_in_both(seed: int) -> None:
+    found = calibrate(replace(POOLS, label=right_in(10)), seed=seed)
+    assert (found.num_fitted, found.num_measured) == (200, 200)
+
+
+def test_huge_scores_are_refused() -> None:
+    with pytest.raises(DataError, match=r"found a score of magnitude .*e\+300. Expected scores up to 1e\+100"):
+        calibrate(replace(POOLS, logit=POOLS.logit * 1e299), "logit")

@@ -95,6 +95,15 @@ def test_all_formats_keep_their_columns_and_get_the_same_probabilities(tmp_path:
     assert fields == [{name: str(value) for name, value in row.items()} for row in NEW_ROWS]
 
 
+def test_json_is_written_as_others_read_it(tmp_path: Path) -> None:
+    text = '"Ünï 打\u2028 \\ud800"'
+    (tmp_path / "new.jsonl").write_text(f'{{"score": 0.5, "text": {text}, "x": NaN, "y": [1, {{"z": -Infinity}}]}}\n')
+    apply(FITTED, tmp_path / "new.jsonl", tmp_path / "out.jsonl", COLUMNS)
+    written = (tmp_path / "out.jsonl").read_text()
+    assert f'"text": {text}, "x": null, "y": [1, {{"z": null}}]' in written
+    assert json.loads(written)["text"] == json.loads(text)
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
 @pytest.mark.parametrize(
     ("score", "message"), [(float("inf"), "finite number"), (None, "a (finite|valid) number"), ("high", "number")]
