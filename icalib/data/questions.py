@@ -2,7 +2,7 @@
 
 {"context": [{"speaker": "user" | "agent", "text": str}, ...], "candidates": [str, ...], "id": str | int}
 
-`id` may be left out; candidates are two or more. An utterance may be its text alone.
+`id` may be left out; candidates are two or more. An utterance may be its text alone, or lack the speaker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (  # fmt: skip
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from icalib.core.errors import DataError
 from icalib.core.text import first_problem
@@ -23,12 +32,33 @@ M = TypeVar("M", bound=BaseModel)
 _CURE = "Fix the line; `icalib predict --help` shows an example"
 
 
-def _with_speakers(context: Any) -> Any:
-    """Give utterances that are plain texts a speaker; which one is arbitrary, since encoders don't read it."""
-    if isinstance(context, str | Mapping) or not isinstance(context, Iterable):
-        return context
-    turns = cast("Iterable[Any]", context)
-    return [{"speaker": "user", "text": turn} if isinstance(turn, str) else turn for turn in turns]
+TEXT_OR_OBJECT = "a text, or an object with `text`"
+
+
+def as_tuple(value: Any) -> Any:
+    """Return the items of a list, an array or a generator; other values, texts and objects among them, as they are."""
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        return value
+    return tuple(cast("Iterable[Any]", value))
+
+
+def _turn(value: Any) -> Any:
+    """Return an utterance with a speaker: which one is arbitrary, since encoders don't read it.
+
+    Parquet has null for a field that an object lacks.
+    """
+    if isinstance(value, Utterance):
+        return value
+    fields = {"text": value} if isinstance(value, str) else value
+    if not isinstance(fields, Mapping):
+        raise ValueError(TEXT_OR_OBJECT)
+    given = cast("Mapping[str, Any]", fields)
+    return {"speaker": "user"} | {name: field for name, field in given.items() if field is not None}
+
+
+def _as_given(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    validate(value)
+    return value
 
 
 def _as_text(value: Any) -> Any:
@@ -37,7 +67,10 @@ def _as_text(value: Any) -> Any:
 
 Id = Annotated[Text, BeforeValidator(_as_text)]
 """A name; data sets often have integers, which become texts, as `icalib prepare` has it."""
-Turns = Annotated[tuple[Utterance, ...], BeforeValidator(_with_speakers), Field(min_length=1)]
+Verbatim = Annotated[Text, WrapValidator(_as_given)]
+"""A text as it was given, by which answers are joined with other data; pools have it without white space around it."""
+_Turn = Annotated[Utterance, BeforeValidator(_turn, json_schema_input_type=str | Utterance)]
+Turns = Annotated[tuple[_Turn, ...], FailFast(), Field(min_length=1), BeforeValidator(as_tuple)]
 """Utterances, oldest first."""
 
 
@@ -48,7 +81,7 @@ class Question(BaseModel):
 
     id: Id
     context: Turns
-    candidates: tuple[Text, ...] = Field(min_length=2)
+    candidates: Annotated[tuple[Verbatim, ...], BeforeValidator(as_tuple)] = Field(min_length=2)
 
     def pool(self, pool_id: str, context_turns: int) -> Pool:
         """Return a pool of unknown label with the last `context_turns` utterances."""
@@ -66,7 +99,7 @@ class Candidates(BaseModel):
     """A context and its candidates, one or more."""
 
     context: Turns
-    candidates: tuple[Text, ...] = Field(min_length=1)
+    candidates: Annotated[tuple[Text, ...], BeforeValidator(as_tuple)] = Field(min_length=1)
 
 
 def validated(model: type[M], values: Any, *, path: Path | str = "", line: int = 0) -> M:
@@ -81,8 +114,9 @@ def validated(model: type[M], values: Any, *, path: Path | str = "", line: int =
 
 def unlabelled_pool(pool_id: str, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
     """Return a pool of unknown label, without validation, since `Pool` doesn't accept a single candidate."""
+    texts = tuple(text.strip() for text in candidates)
     return Pool.model_construct(
-        pool_id=pool_id, dialog_id=pool_id, split="test", context=tuple(context), candidates=tuple(candidates), label=-1
+        pool_id=pool_id, dialog_id=pool_id, split="test", context=tuple(context), candidates=texts, label=-1
     )
 
 

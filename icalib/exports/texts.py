@@ -14,9 +14,10 @@ import numpy as np
 from tokenizers.processors import TemplateProcessing
 
 from icalib.core.component import Settings, validated_file
-from icalib.core.errors import DataError, SettingError
+from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.data.encoding import Budget, Encoded, Layout
+from icalib.data.questions import Candidates, validated
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer, backbone_path, quiet_transformers
 
@@ -46,15 +47,10 @@ class PairTexts(Settings):
 
         `context` has the last utterances, oldest first: texts, or objects with `text`; a DataError if one is empty.
         """
-        utterances = [_text(turn if isinstance(turn, str) else turn.get("text"), "context") for turn in context]
-        if not utterances:
-            raise DataError("the context is empty", "Give one utterance or more.", field="context")
-        joined = self.utterance_separator.join(utterances[-self.context_turns :])
+        given = validated(Candidates, {"context": context, "candidates": candidates})
+        joined = self.utterance_separator.join(turn.text for turn in given.context[-self.context_turns :])
         context_text = _end(tokenizer, joined, self.limits.max_context_tokens)
-        return [
-            (context_text, _start(tokenizer, _text(candidate, "candidates"), self.limits.max_candidate_tokens))
-            for candidate in candidates
-        ]
+        return [(context_text, _start(tokenizer, text, self.limits.max_candidate_tokens)) for text in given.candidates]
 
     def of_pool(self, tokenizer: Any, pool: Pool) -> list[tuple[str, str]]:
         """Return the `pairs` of a pool."""
@@ -130,12 +126,6 @@ def _same_ids(layout: Layout, tokenize: Tokenizer, tokenizer: Any, utterances: S
     for number, utterance_ids in enumerate(tokenize(list(utterances))):
         ids += [layout.separator] * bool(number and layout.turn_separators) + utterance_ids
     return tokenizer(separator.join(utterances), add_special_tokens=False)["input_ids"] == ids
-
-
-def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise DataError(f"found {value!r:.60}", "Expected a text that isn't empty.", field=field)
-    return value.strip()
 
 
 def _end(tokenizer: Any, text: str, max_tokens: int) -> str:

@@ -221,7 +221,10 @@ def checkpoint_digest(folder: Path) -> str:
 
 
 def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Pool]) -> pa.Table:
-    """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend."""
+    """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend.
+
+    Equal candidates of a pool have the predictions of the first one, unless the method reads their places in it.
+    """
     shard = run.config.settings.scoring.pools_per_shard
     with tempfile.TemporaryDirectory() as folder:
         store = members.tokenize(pools, Path(folder) / "questions.arrow")
@@ -238,7 +241,19 @@ def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Po
             )
             for start in range(0, len(pools), shard)
         ]
-    return pa.concat_tables(tables)
+    table = pa.concat_tables(tables)
+    return table if run.config.settings.encoder.whole_pools else _tied(table, pools)
+
+
+def _tied(table: pa.Table, pools: Sequence[Pool]) -> pa.Table:
+    """Return predictions in which equal texts tie: rounding, and masks, depend on a pair's place in its batch."""
+    first: dict[tuple[int, str], int] = {}
+    texts = ((number, text) for number, pool in enumerate(pools) for text in pool.candidates)
+    rows = [first.setdefault(text, row) for row, text in enumerate(texts)]
+    if len(first) == table.num_rows:
+        return table
+    index = table.column_names.index("candidate")
+    return table.take(pa.array(rows)).set_column(index, table.field(index), table.column(index))
 
 
 def unlabelled_scores(table: pa.Table, pools: Sequence[Pool]) -> PoolScores:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
-from icalib.core.errors import SettingError
-from icalib.data.questions import Pair, Question, unlabelled_pool, validated
+from icalib.core.errors import DataError, SettingError
+from icalib.core.text import abbreviated
+from icalib.data.questions import Pair, Question, as_tuple, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.parts.loaded import Loaded
@@ -19,7 +21,9 @@ from icalib.pipeline.finished import FinishedRun, unlabelled_predictions, unlabe
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions, Guarantees, Predicted
 
 Context = Sequence[str | Mapping[str, str]]
-"""The last utterances of a dialogue, oldest first: texts, or objects with `speaker` (user or agent) and `text`."""
+"""The last utterances of a dialogue, oldest first: texts, or objects with `text`, and perhaps a `speaker`."""
+
+_PAIR = "(context, candidate) pair"
 
 
 @dataclass(frozen=True)
@@ -61,18 +65,19 @@ class LoadedRanker:
         """Pairs above this probability are predicted right; fitted on the run's validation pools."""
         return self.run.fitted.decision_threshold
 
-    def rank(self, context: Context, candidates: Sequence[str]) -> list[RankedCandidate]:
-        """Rank two or more candidates, best first; tied candidates keep their order.
+    def rank(self, context: Context, candidates: Iterable[str]) -> list[RankedCandidate]:
+        """Rank two or more candidates, best first; tied candidates, e.g. equal texts, keep their order.
 
-        Utterances of the context beyond the run's `context_turns` are ignored, oldest first.
+        Utterances of the context beyond the run's `context_turns` are ignored, oldest first. A DataError says that the
+        context or a candidate is no text, or that there are too few.
         """
-        question = _question(1, {"context": context, "candidates": list(candidates)})
+        question = _question(1, {"context": context, "candidates": candidates})
         scores = self._score([question.pool(_pool_id(0), self.context_turns)])
         _, group, sizes = np.unique(-scores.logit, return_inverse=True, return_counts=True)
         ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[group]  # candidates with equal logits share their mean rank
         return [
             RankedCandidate(
-                text=candidates[index],
+                text=question.candidates[index],
                 index=index,
                 rank=float(ranks[index]),
                 logit=float(scores.logit[index]),
@@ -84,7 +89,7 @@ class LoadedRanker:
 
     def predict(
         self,
-        questions: Sequence[Question | Mapping[str, Any]],
+        questions: Iterable[Question | Mapping[str, Any]],
         *,
         max_error: float | None = None,
         confidence: float = CONFIDENCE,
@@ -101,7 +106,11 @@ class LoadedRanker:
             confidence: probability that this promise holds.
             sets: also return sets of candidates that contain a right one with this probability.
         """
-        checked = [_question(number, question) for number, question in enumerate(questions, start=1)]
+        for name, value in (("max_error", max_error), ("confidence", confidence), ("sets", sets)):
+            if value is not None and not isinstance(value, Real):
+                raise SettingError(f"{name} is {value!r}; expected a fraction between 0 and 1, e.g. 0.9.")
+        items = _items(questions, "a list of objects with `context` and `candidates`")
+        checked = [_question(number, question) for number, question in enumerate(items, start=1)]
         options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
         self._guarantees.check(options)
         if not checked:
@@ -109,7 +118,7 @@ class LoadedRanker:
         pools = [question.pool(_pool_id(index), self.context_turns) for index, question in enumerate(checked)]
         return self._guarantees.answers(checked, self._score(pools), options)
 
-    def predict_proba(self, pairs: Sequence[tuple[Context, str]]) -> FloatArray:
+    def predict_proba(self, pairs: Iterable[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context.
 
         Candidates of equal contexts are scored together, which is faster. A SettingError says that the method has
@@ -120,7 +129,7 @@ class LoadedRanker:
                 f"`{self.run.config.method}` gives probabilities to whole pools, so a pair has none. "
                 "Use `rank` or `predict`."
             )
-        checked = [validated(Pair, {"context": context, "candidate": text}) for context, text in pairs]
+        checked = [_pair(pair) for pair in _items(pairs, f"a list of {_PAIR}s")]
         rows_of: dict[tuple[Utterance, ...], list[int]] = {}
         for row, pair in enumerate(checked):
             rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
@@ -146,10 +155,27 @@ class LoadedRanker:
         return unlabelled_scores(unlabelled_predictions(self.run, self.members, pools), pools)
 
 
-def _question(number: int, question: Question | Mapping[str, Any]) -> Question:
+def _question(number: int, question: Any) -> Question:
     if isinstance(question, Question):
         return question
+    if not isinstance(question, Mapping):
+        raise DataError(f"found {abbreviated(question)}", "Expected: an object with `context` and `candidates`.")
     return validated(Question, {"id": str(number), **question})
+
+
+def _pair(pair: Any) -> Pair:
+    try:
+        context, candidate = pair
+    except (TypeError, ValueError):
+        raise DataError(f"found {abbreviated(pair)}", f"Expected: a {_PAIR}.") from None
+    return validated(Pair, {"context": context, "candidate": candidate})
+
+
+def _items(values: Any, expected: str) -> tuple[Any, ...]:
+    items = as_tuple(values)
+    if not isinstance(items, tuple):
+        raise DataError(f"found {abbreviated(values)}", f"Expected: {expected}.")
+    return cast("tuple[Any, ...]", items)
 
 
 def _pool_id(index: int) -> str:

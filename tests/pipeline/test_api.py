@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.pool_folders import read_pools
 from helpers.runs import SETTINGS
@@ -23,7 +23,6 @@ from icalib.data.simulate import simulate
 from icalib.methods.catalogue import load_method
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.loaded_ranker import LoadedRanker
-from icalib.uncertainty.estimator import Deterministic
 
 LIMIT = {"validation": 12, "test": 12}
 
@@ -181,12 +180,10 @@ def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools
     assert ranker.rank(texts, test_pools[0].candidates) == ranked
 
 
-def test_tied_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
-    deterministic = tuple((path, Deterministic.Config()) for path, _ in ranker.run.members)
-    run = replace(ranker.run, members=deterministic)
-    sure = LoadedRanker(run, run.load_members())
-    ranked = sure.rank(["My printer hums."], ["Hello!", "Restart it.", "Hello!"])
-    tied = [one for one in ranked if one.text == "Hello!"]
+def test_equal_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
+    """Though they have dropout masks of their own."""
+    ranked = ranker.rank(["My printer hums."], ["Hello!", "Restart it.", " Hello!"])
+    tied = [one for one in ranked if one.text.strip() == "Hello!"]
     assert tied[0].logit == tied[1].logit
     assert [one.index for one in tied] == [0, 2]
     assert {one.rank for one in tied} in ({1.5}, {2.5})
@@ -199,3 +196,30 @@ def test_invalid_questions_name_the_field(ranker: LoadedRanker) -> None:
         ranker.rank([{"speaker": "nobody", "text": "It hums."}], ["Restart it.", "Hello!"])
     with pytest.raises(DataError, match=r"field `context`"):
         ranker.predict_proba([([], "Restart it.")])
+
+
+@pytest.mark.parametrize("wrong", ["No.", None, 1, {"a": "b"}, ["It hums.", None]])
+def test_what_are_no_candidates_questions_or_pairs_is_refused(ranker: LoadedRanker, wrong: Any) -> None:
+    for call in (lambda: ranker.rank(["It hums."], wrong), lambda: ranker.predict(wrong)):
+        with pytest.raises(DataError, match="found"):
+            call()
+    with pytest.raises(DataError, match="found"):
+        ranker.predict_proba(wrong)
+
+
+def test_fractions_are_numbers(ranker: LoadedRanker) -> None:
+    question = {"context": ["It hums."], "candidates": ["Restart it.", "Hello!"]}
+    for options in ({"max_error": "0.9"}, {"confidence": "0.9"}, {"sets": [0.9]}):
+        with pytest.raises(SettingError, match="expected a fraction between 0 and 1"):
+            ranker.predict([question], **options)
+
+
+def test_candidates_may_come_from_anything_that_has_some(ranker: LoadedRanker) -> None:
+    texts = ["Restart it.", " Hello! ", "Good bye."]
+    expected = ranker.rank(["It hums."], texts)
+    assert [one.text for one in expected] == [texts[one.index] for one in expected]
+    assert ranker.rank(["It hums."], (text for text in texts)) == expected
+    assert ranker.rank(np.array(["It hums."]), np.array(texts)) == expected
+    assert ranker.rank([{"text": "It hums.", "intents": None}], texts) == expected
+    (answer,) = ranker.predict(iter([{"context": ["It hums."], "candidates": texts}])).answers
+    assert answer.text == expected[0].text

@@ -85,6 +85,17 @@ def test_rows_of_pools_and_of_pairs_may_be_mixed(trained: Path, tmp_path: Path, 
     assert "p_none" not in found
 
 
+def test_turns_may_lack_what_is_not_read(trained: Path, tmp_path: Path, icalib: Command) -> None:
+    whole = {"text": "my card is lost", "speaker": "agent", "intents": ["x"]}
+    contexts = [[whole], [{"text": "my card is lost"}]]  # Parquet has null for what the second one lacks
+    pools = [["block the card", "hello"]] * 2
+    pq.write_table(pa.table({"context": contexts, "candidates": pools}), tmp_path / "pools.parquet")
+    said = icalib("score", trained, tmp_path / "pools.parquet", "--out", tmp_path / "out")
+    assert said.startswith("0 "), said
+    prob = scored(tmp_path / "out")["prob"]
+    assert prob[:2] == pytest.approx(prob[2:], abs=1e-6)
+
+
 def test_an_interrupted_scoring_resumes_and_gives_the_same_files(
     trained: Path, tmp_path: Path, icalib: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

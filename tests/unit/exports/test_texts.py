@@ -67,5 +67,5 @@ def test_empty_texts_are_refused(tiny_bert: Path) -> None:
     stock = stock_tokenizer(str(tiny_bert), layout, has_segments=True)
     texts = texts_of(layout, Tokenizer(str(tiny_bert)), stock, 3)
     for context, candidates in (([], CANDIDATES), ([" "], CANDIDATES), (CONTEXT, [""]), ([{"txt": "a"}], CANDIDATES)):
-        with pytest.raises(DataError, match=r"field `(context|candidates)`"):
+        with pytest.raises(DataError, match=r"field `(context|candidates)"):
             texts.pairs(stock, context, candidates)
