@@ -58,7 +58,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
         with monitor.pending.track_inprogress():
             table = await _while_connected(http, score(pool))
         scored = Scored(run, unlabelled_scores(table, [pool]), table)
-        monitor.best.observe(float(scored.scores.prob.max()))
+        monitor.best.observe(float(scored.scores.prob[scored.ranking()[0]]))
         if len(candidates) not in run.usual_sizes:
             monitor.unusual.inc()
         try:
@@ -137,6 +137,8 @@ class _Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if _path(scope) != "/":  # some clients end an address with a slash, and few follow a redirection of POST
+            scope["path"] = scope["path"].rstrip("/")
         started, status, path = time.perf_counter(), 500, _path(scope)
 
         async def observed(message: Message) -> None:

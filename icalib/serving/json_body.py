@@ -69,7 +69,7 @@ class _JsonRequest(Request):
         for name in ("texts", "documents", "candidates"):
             if isinstance(found := value.get(name), list) and len(found) > limits.max_candidates:
                 raise HTTPException(
-                    422,
+                    413,  # as text-embeddings-inference has it
                     f"found {len(found)} candidates. Expected at most {limits.max_candidates}: split the request, or "
                     "raise --max-candidates.",
                 )

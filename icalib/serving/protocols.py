@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 from typing_extensions import override
 
-from icalib.data.questions import Id, Question
+from icalib.data.questions import TEXT_OR_OBJECT, Id, Question, Turns, Verbatim
 from icalib.data.schema import Text, Utterance
 from icalib.metrics.pairs import PoolScores
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions
@@ -56,7 +56,7 @@ class TextsRequest(AbstractRequest):
     """`POST /rerank` of text-embeddings-inference; scores are calibrated probabilities, or logits if raw."""
 
     query: Text
-    texts: Annotated[list[Text], FailFast()] = Field(min_length=1)
+    texts: Annotated[list[Verbatim], FailFast()] = Field(min_length=1)
     raw_scores: bool = False
     return_text: bool = False
 
@@ -79,27 +79,35 @@ class Document(BaseModel):
     text: Text
 
 
+def _text_of(document: Any) -> str:
+    text = document.get("text") if isinstance(document, dict) else document
+    if not isinstance(text, str):
+        raise ValueError(TEXT_OR_OBJECT)
+    return text
+
+
+_DocumentText = Annotated[Verbatim, BeforeValidator(_text_of, json_schema_input_type=str | Document)]
+
+
 class DocumentsRequest(AbstractRequest):
     """`POST /v2/rerank` and `/v1/rerank` of Cohere; relevance is the calibrated probability of being right."""
 
     query: Text
-    documents: Annotated[list[Text | Document], FailFast()] = Field(min_length=1)
+    documents: Annotated[list[_DocumentText], FailFast()] = Field(min_length=1)
     model: str = ""
     top_n: int | None = Field(default=None, ge=1)
     return_documents: bool = False
 
     @override
     def question(self) -> tuple[Sequence[Utterance], Sequence[str]]:
-        texts = [document if isinstance(document, str) else document.text for document in self.documents]
-        return [_user(self.query)], texts
+        return [_user(self.query)], self.documents
 
     @override
     def response(self, scored: Scored) -> Any:
-        _, texts = self.question()
         results = [
             {
                 "index": index,
-                **({"document": {"text": texts[index]}} if self.return_documents else {}),
+                **({"document": {"text": self.documents[index]}} if self.return_documents else {}),
                 "relevance_score": float(scored.scores.prob[index]),
             }
             for index in scored.ranking()[: self.top_n]
@@ -110,8 +118,8 @@ class DocumentsRequest(AbstractRequest):
 class PredictRequest(AbstractRequest):
     """`POST /predict`: one object with the fields of `icalib predict`, and the uncertainty of each candidate."""
 
-    context: Annotated[list[Text | Utterance], FailFast()] = Field(min_length=1)
-    candidates: Annotated[list[Text], FailFast()] = Field(min_length=2)
+    context: Turns
+    candidates: Annotated[list[Verbatim], FailFast()] = Field(min_length=2)
     id: Id = "1"
     max_error: float | None = None
     confidence: float = CONFIDENCE
@@ -119,12 +127,11 @@ class PredictRequest(AbstractRequest):
 
     @override
     def question(self) -> tuple[Sequence[Utterance], Sequence[str]]:
-        return [_user(turn) if isinstance(turn, str) else turn for turn in self.context], self.candidates
+        return self.context, self.candidates
 
     @override
     def response(self, scored: Scored) -> Any:
-        context, candidates = self.question()
-        question = Question.model_construct(id=self.id, context=tuple(context), candidates=tuple(candidates))
+        question = Question.model_construct(id=self.id, context=self.context, candidates=tuple(self.candidates))
         options = AnswerOptions(max_error=self.max_error, confidence=self.confidence, sets=self.sets)
         predicted = scored.run.guarantees.answers([question], scored.scores, options)
         (answer,) = predicted.answers

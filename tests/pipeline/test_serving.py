@@ -156,7 +156,7 @@ def test_bodies_that_are_no_requests(path: str, content: bytes, status: int, fou
     [
         ([], "at least"),
         ("text", "a list"),
-        ([1, 2], "string"),
+        ([1, 2], "a string|a text, or an object with `text`"),
         (["  ", "a"], "at least 1 character"),
         (["\ud800", "a"], "unicode"),
         (["a"] * 11, "found 11 candidates. Expected at most 10"),
@@ -166,8 +166,35 @@ def test_bodies_that_are_no_requests(path: str, content: bytes, status: int, fou
 )
 def test_texts_that_are_refused(path: str, texts: Any, found: str, small: FastAPI) -> None:
     answer = ask(small, path, body(path, texts))
-    assert answer.status == 422
+    assert answer.status == (413 if "at most 10" in found else 422)
     assert re.search(found, answer.body.decode())
+
+
+def test_a_bad_document_or_turn_is_named_in_plain_words(application: FastAPI) -> None:
+    for path in ("/v1/rerank", "/v2/rerank"):
+        message = ask(application, path, body(path, ["a", {"title": "b"}])).value["message"]
+        assert message == '`documents.1`: found {"title": "b"}. Expected: a text, or an object with `text`.'
+    for context, where, found in (([1], "context.0", "found 1"), ([{"text": " "}], "context.0.text", 'found " "')):
+        error = ask(application, "/predict", {**body("/predict"), "context": context}).value["error"]
+        assert error.startswith(f"`{where}`: {found}. Expected: ")
+
+
+def test_texts_are_returned_as_they_were_sent(application: FastAPI) -> None:
+    padded = [f"  {text}\n" for text in TEXTS]
+    expected = ask(application, "/rerank", body("/rerank")).value
+    found = ask(application, "/rerank", body("/rerank", padded, return_text=True)).value
+    assert found == [{**one, "text": padded[one["index"]]} for one in expected]
+    results = ask(application, "/v2/rerank", body("/v2/rerank", padded, return_documents=True)).value["results"]
+    assert [one["document"]["text"] for one in results] == [padded[one["index"]] for one in expected]
+    assert ask(application, "/predict", body("/predict", padded)).value["text"] == padded[expected[0]["index"]]
+
+
+def test_a_turn_may_lack_its_speaker(application: FastAPI) -> None:
+    answers = [
+        ask(application, "/predict", {**body("/predict"), "context": [turn]}).value
+        for turn in (QUERY, {"text": QUERY}, {"text": QUERY, "speaker": None, "intents": None})
+    ]
+    assert answers[0]["probs"] == answers[1]["probs"] == answers[2]["probs"]
 
 
 def test_a_context_of_too_many_utterances_is_refused(small: FastAPI) -> None:
@@ -310,6 +337,25 @@ def test_info_and_metrics_show_requests(runs: dict[str, Path]) -> None:
     metrics = ask(fresh, "/metrics", method="GET").body.decode()
     assert 'icalib_requests_total{path="/rerank",status="200"} 1.0' in metrics
     assert "icalib_best_probability_count 1.0" in metrics
+
+
+def test_the_best_probability_is_that_of_the_candidate_that_is_ranked_first(runs: dict[str, Path]) -> None:
+    scorer = QuestionScorer.load(runs["bert"])
+
+    async def score(pool: Pool) -> pa.Table:
+        table = scorer.score([pool])[0]
+        first = int(np.argmax(table["logit"].to_numpy()))
+        prob = [0.25 if row == first else 0.75 for row in range(table.num_rows)]
+        return table.set_column(table.column_names.index("prob"), "prob", pa.array(prob))
+
+    fresh = create_app(ServedRun.open(runs["bert"]), score, Limits())
+    ask(fresh, "/rerank", body("/rerank"))
+    assert "icalib_best_probability_sum 0.25" in ask(fresh, "/metrics", method="GET").body.decode()
+
+
+def test_a_slash_at_the_end_of_an_address_changes_nothing(application: FastAPI) -> None:
+    assert ask(application, "/rerank/", body("/rerank")) == ask(application, "/rerank", body("/rerank"))
+    assert ask(application, "/", method="GET").status == 404
 
 
 @pytest.fixture(scope="module")
