@@ -47,7 +47,12 @@ def atomic_write(path: str | Path) -> Generator[Path, None, None]:
     path = Path(path)
     with _explained(path):
         check_no_folder(path)
-        with (_copied if os.path.exists(path) and not path.is_file() else _replaced)(path) as temporary:
+        descriptor = _descriptor(path)
+        if descriptor is None and (path.is_file() or not os.path.exists(path)):
+            written = _replaced(path)
+        else:
+            written = _copied(path if descriptor is None else descriptor)
+        with written as temporary:
             yield temporary
 
 
@@ -84,13 +89,25 @@ def _replaced(path: Path) -> Generator[Path, None, None]:
         remove_path(temporary)
 
 
+def _descriptor(path: Path) -> int | None:
+    """Return the number of this process's open file that a path names, as /dev/stdout does; None for other paths.
+
+    Opened by its path, a file that standard output is redirected to would be written from its start.
+    """
+    if path.is_symlink():
+        for link in (path, path.parent / os.readlink(path)):
+            if os.path.realpath(link.parent) == f"/proc/{os.getpid()}/fd":
+                return int(link.name)
+    return None
+
+
 @contextmanager
-def _copied(path: Path) -> Generator[Path, None, None]:
+def _copied(target: Path | int) -> Generator[Path, None, None]:
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder) / "written"  # writers of Parquet seek, which a pipe can't
         yield temporary
-        with temporary.open("rb") as source, path.open("wb") as target:
-            shutil.copyfileobj(source, target)
+        with temporary.open("rb") as source, open(target, "wb", closefd=isinstance(target, Path)) as file:
+            shutil.copyfileobj(source, file)
 
 
 def give_usual_mode(path: Path) -> None:

@@ -80,10 +80,14 @@ def test_a_pipe_gets_the_bytes_and_stays_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_standard_output_is_a_file_to_write() -> None:
-    command = "from icalib.core.files import write_json; write_json('/dev/stdout', 1)"
-    done = subprocess.run([sys.executable, "-c", command], check=True, capture_output=True, text=True)
-    assert done.stdout == "1\n"
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_is_written_where_it_has_got_to(tmp_path: Path, name: str) -> None:
+    write = [sys.executable, "-c", f"from icalib.core.files import write_json; write_json({name!r}, 1)"]
+    assert subprocess.run(write, check=True, capture_output=True, text=True).stdout == "1\n"
+    with (tmp_path / "file").open("w") as file:
+        for command in (["echo", "before"], write, ["echo", "after"]):
+            subprocess.run(command, check=True, stdout=file)
+    assert (tmp_path / "file").read_text() == "before\n1\nafter\n"
 
 
 @pytest.mark.parametrize("name", ["folder", "link", "."])
