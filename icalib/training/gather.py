@@ -30,8 +30,8 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:
-    """Return the value that was sent; an UnpicklingError if it is of any other type."""
-    return torch.load(io.BytesIO(data), weights_only=True)
+    """Return the value that was sent, on the CPU; an UnpicklingError if it is of any other type."""
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)  # the sender's device may not be here
 
 
 def _gathered(tensor: Tensor) -> list[Tensor]:

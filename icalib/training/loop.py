@@ -192,9 +192,10 @@ def train(
             state.log += _curve(engine, rest, settings, state, factor)
         state.epoch += 1
         state.batch = 0
-        _validate(model, engine, settings, state, observer, validation)
+        is_best = _validate(model, engine, settings, state, observer, validation)
         state.seconds = time.monotonic() - started
-        if state.step % settings.checkpoint_every == 0:
+        # A redone epoch needn't be equal to the bit on a GPU: the state has to know whose weights are kept.
+        if is_best or state.step % settings.checkpoint_every == 0:
             engine.save(vars(state))
     return state
 
@@ -323,7 +324,8 @@ def _validate(
     state: LoopState,
     observer: Observer,
     validation: EarlyStoppingData | None,
-) -> None:
+) -> bool:
+    """Validate, and return whether the weights are the best so far, which `observer` has then received."""
     value = float(state.epoch)  # without a selection metric, the last epoch counts as the best
     if validation is not None:
         model.eval()
@@ -338,14 +340,22 @@ def _validate(
             value = metric.sign * metrics[metric.tag]
     if math.isnan(value):
         raise diverged(f"the validation metric is nan after epoch {state.epoch}")
-    if value > state.best:
+    is_best = value > state.best
+    if is_best:
         state.best, state.best_epoch = value, state.epoch
         weights = engine.state_dict()
+        if not all(engine.gather(_are_finite(weights))):
+            raise diverged(f"a weight is nan or infinite after epoch {state.epoch}")
         if engine.rank == 0:
             observer.best(weights)
     if engine.rank == 0 and validation is not None:
         observer.validated(validation_points(state.log))
     state.stopped = state.epoch - max(1, state.best_epoch) >= settings.patience  # the start is no epoch
+    return is_best
+
+
+def _are_finite(weights: Mapping[str, Tensor]) -> bool:
+    return all(bool(weight.isfinite().all()) for weight in weights.values() if weight.is_floating_point())
 
 
 class RunningLosses:

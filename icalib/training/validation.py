@@ -32,6 +32,7 @@ from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.cross import LoadedCross, score_token_pools
 from icalib.scoring.gain import GainRule, Shard, pool_scores, resolve_gain_rule
 from icalib.scoring.offsets import Offsets
+from icalib.training.loop import diverged
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -67,10 +68,15 @@ def pool_results(pools: Sequence[TokenPool], score_N: Floats) -> list[PoolResult
 def joined_results(
     results: Sequence[Sequence[PoolResult]], probabilities: Callable[[Floats, Sizes], Floats]
 ) -> PoolScores:
-    """Return the pools of all workers, by row; `probabilities` maps scores [N], given the sizes of the pools."""
+    """Return the pools of all workers, by row; `probabilities` maps scores [N], given the sizes of the pools.
+
+    An IcalibError says that a score is NaN: metrics of such scores may be finite.
+    """
     rows, scores, labels = zip(*sorted(pool for result in results for pool in result), strict=True)
     sizes = np.array([len(one) for one in scores])
     score_N, label_N = np.concatenate(scores), np.concatenate(labels)
+    if np.isnan(score_N).any():
+        raise diverged("a validation pool has the score nan")
     offsets = np.append(0, np.cumsum(sizes))
     return PoolScores(tuple(map(str, rows)), score_N, probabilities(score_N, sizes), label_N, offsets)
 

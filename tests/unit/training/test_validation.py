@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,25 @@ from helpers.tiny_models import tiny_ranker
 from helpers.train_jobs import train_job
 from sklearn.metrics import f1_score
 
+from icalib.core.errors import IcalibError
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.metrics.calibration import nll
+from icalib.metrics.pairs import pool_softmax
 from icalib.models.ranker import Ranker, make_batch
 from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, GainRule
 from icalib.training import validation as validation_module
 from icalib.training.settings import TrainingSettings
-from icalib.training.validation import MACRO, MICRO, PlainValidation, PredictiveValidation, ValidationWithIntents
+from icalib.training.validation import (
+    MACRO,
+    MICRO,
+    PlainValidation,
+    PredictiveValidation,
+    ValidationWithIntents,
+    joined_results,
+)
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
 
 CPU = torch.device("cpu")
@@ -133,3 +143,9 @@ def test_f1_is_that_of_scikit_learn(held_out: TokenStore, intent_ranker: Ranker)
     assert metrics[MICRO] == pytest.approx(f1_score(y_true, y_pred, average="micro"))
     expected = f1_score(y_true[:, occurs], y_pred[:, occurs], average="macro", zero_division=0)
     assert metrics[MACRO] == pytest.approx(expected)
+
+
+def test_a_score_that_is_no_number_ends_the_training() -> None:
+    """Metrics of such scores may be finite: NaN cosines had an R@1 of 1."""
+    with pytest.raises(IcalibError, match="diverged: a validation pool has the score nan"):
+        joined_results([[(0, [math.nan, 0.1], [1, 0])]], pool_softmax)
