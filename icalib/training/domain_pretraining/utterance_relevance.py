@@ -71,7 +71,7 @@ class UtteranceRelevance(WindowTask):
         self.config = config
         self._layout = replace(layout, max_length=min(layout.max_length, config.max_length))
         self._windows = Windows(store, rows, config.context_utterances)
-        self._utterances = self._windows.utterances(rows)
+        self._utterances = self._windows.utterances()
         self._dialogues = list(self._utterances)
 
     def batches(self, epoch: int) -> list[list[_Example]]:

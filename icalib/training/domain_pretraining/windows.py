@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,11 @@ from icalib.core.errors import SettingError
 from icalib.data.encoding import Encoded, Ids, Keys, Layout, Lists, TokenStore
 
 MAX_DRAWS = 100
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_Key = tuple[str, int, int]  # a dialogue, and the numbers of two consecutive texts
 
 
 class Window(NamedTuple):
@@ -30,15 +35,17 @@ class Windows:
     """
 
     def __init__(self, store: TokenStore, rows: Sequence[int], width: int | None = None) -> None:
-        self._store, self._width = store, width
+        self._store, self._rows, self._width = store, rows, width
         self._keys, self._are_candidates = store.keys("context_keys"), are_candidates(store)
+        self._first, self._lengths = self._keys.offsets, store.lengths("context")
+        self._tokens_before = self._lengths.sums()
+        self._texts = self._number_texts()
         self._answers: dict[str, set[int]] = {}
-        candidates, dialogues = store.keys("candidate_keys"), store.column("dialog_id")
+        candidates, self._dialogues = store.keys("candidate_keys"), store.column("dialog_id")
         for row in rows:
-            keys = candidates.values[candidates.offsets[row] : candidates.offsets[row + 1]]
-            self._answers.setdefault(dialogues[row], set()).update(keys.tolist())
-        self.windows, self.dialogues = self._find(rows)
-        if all(np.array_equal(self.target(window), self.target(self.windows[0])) for window in self.windows):
+            self._answers.setdefault(self._dialogues[row], set()).update(candidates.at(row).tolist())
+        self.windows, self.dialogues = self._find()
+        if len({self._text(window) for window in self.windows}) < 2:
             raise SettingError(
                 "domain pre-training found no dialogue windows: the contexts have one utterance each, or all the same. "
                 "Expected contexts with two or more different utterances. "
@@ -50,11 +57,11 @@ class Windows:
 
     def target(self, window: Window) -> Ids:
         """Return the token ids of a window's target."""
-        return self._store.pool(window.row).context[window.position]
+        return self._store.utterances(window.row, window.position, window.position + 1)[0]
 
     def context(self, window: Window) -> list[Ids]:
         """Return the token ids of the utterances before the target."""
-        return self._store.pool(window.row).context[self._start(window) : window.position]
+        return self._store.utterances(window.row, self._start(window), window.position)
 
     def _start(self, window: Window) -> int:
         return max(0, window.position - self._width) if self._width is not None else 0
@@ -66,9 +73,10 @@ class Windows:
 
     def length(self, window: Window, target: Window, layout: Layout) -> int:
         """Return the number of ids that `encode` returns."""
-        ids = self.target(target)[: layout.budget.max_candidate_tokens]
-        context = self.context(window)
-        return layout.pair_length(layout.context_length(sum(map(len, context)), len(context)), len(ids))
+        tokens = min(int(self._lengths.values[self._flat(target)]), layout.budget.max_candidate_tokens)
+        before, turns = self._tokens_before, self._context_size(window)
+        context = int(before[self._flat(window)] - before[self._flat(window) - turns])
+        return layout.pair_length(layout.context_length(context, turns), tokens)
 
     def sample(self, max_windows: int | None, rng: np.random.Generator) -> list[int]:
         """Draw the indices of at most `max_windows` windows (None: of all) without replacement."""
@@ -77,46 +85,68 @@ class Windows:
 
     def sample_other_dialogue(self, index: int, rng: np.random.Generator) -> Window:
         """Draw a window of another dialogue whose target differs from that of window `index`."""
-        target = self.target(self.windows[index])
+        target = self._text(self.windows[index])
         draws = 0
         while True:
             draws += 1
             other = int(rng.integers(len(self)))
             # If all other dialogues have the same target, the window's own dialogue is allowed too.
             allowed = self.dialogues[other] != self.dialogues[index] or draws > MAX_DRAWS
-            if allowed and not np.array_equal(self.target(self.windows[other]), target):
+            if allowed and self._text(self.windows[other]) != target:
                 return self.windows[other]
 
     def can_replace_target(self, index: int, other: Window) -> bool:
         """Return whether a target is neither that of window `index` nor a candidate of a pool of its dialogue."""
-        words, target = self.target(other).tobytes(), self.target(self.windows[index]).tobytes()
-        key = int(self._keys.values[self._keys.offsets[other.row] + other.position])
-        return words != target and key not in self._answers[self.dialogues[index]]
+        key = int(self._keys.values[self._flat(other)])
+        differs = self._text(other) != self._text(self.windows[index])
+        return differs and key not in self._answers[self.dialogues[index]]
 
-    def utterances(self, rows: Sequence[int]) -> dict[str, list[Window]]:
+    def utterances(self) -> dict[str, list[Window]]:
         """Return the distinct utterances of each dialogue's contexts, without the candidates of its pools."""
-        found: dict[str, dict[bytes, Window]] = {}
-        for pool in self._store.pools(rows):
-            for position, ids in enumerate(pool.context):
-                if len(ids) and not self._is_candidate(pool.row, position):
-                    found.setdefault(pool.dialog_id, {}).setdefault(ids.tobytes(), Window(pool.row, position))
+        found: dict[str, dict[int, Window]] = {}
+        for window in self._places():
+            if self._is_usable(window):
+                found.setdefault(self._dialogues[window.row], {}).setdefault(self._text(window), window)
         return {dialogue: list(windows.values()) for dialogue, windows in found.items()}
 
-    def _find(self, rows: Sequence[int]) -> tuple[list[Window], list[str]]:
-        found: dict[tuple[str, bytes, bytes], Window] = {}
-        for pool in self._store.pools(rows):
-            for position in range(1, len(pool.context)):
-                target, before = pool.context[position].tobytes(), pool.context[position - 1].tobytes()
-                key, window = (pool.dialog_id, before, target), Window(pool.row, position)
-                usable = len(pool.context[position]) and not self._is_candidate(pool.row, position)
-                if usable and not self._is_known(found.get(key), window):
-                    found[key] = window
+    def _find(self) -> tuple[list[Window], list[str]]:
+        found: dict[_Key, Window] = {}
+        for window in self._places():
+            if window.position == 0 or not self._is_usable(window):
+                continue
+            before = int(self._texts[self._flat(window) - 1])
+            key = (self._dialogues[window.row], before, self._text(window))
+            if not self._is_known(found.get(key), window):
+                found[key] = window
         if self._width is not None:
             found = self._longest_contexts(found)
         return list(found.values()), [dialogue for dialogue, _, _ in found]
 
-    def _is_candidate(self, row: int, position: int) -> bool:
-        return bool(self._are_candidates[self._keys.offsets[row] + position])
+    def _places(self) -> Iterator[Window]:
+        for row in self._rows:
+            for position in range(self._first[row + 1] - self._first[row]):
+                yield Window(int(row), position)
+
+    def _number_texts(self) -> Ints:
+        """Number the utterances of all contexts by their ids: texts with different keys can have the same ids."""
+        numbers: dict[bytes, int] = {}
+        texts = np.full(len(self._keys.values), -1)
+        for row in self._rows:
+            start, stop = self._first[row], self._first[row + 1]
+            ids = self._store.utterances(row, 0, stop - start)
+            texts[start:stop] = [numbers.setdefault(one.tobytes(), len(numbers)) for one in ids]
+        return texts
+
+    def _flat(self, window: Window) -> int:
+        return int(self._first[window.row]) + window.position
+
+    def _text(self, window: Window) -> int:
+        return int(self._texts[self._flat(window)])
+
+    def _is_usable(self, window: Window) -> bool:
+        """Return whether an utterance has tokens and is no candidate."""
+        flat = self._flat(window)
+        return bool(self._lengths.values[flat]) and not self._are_candidates[flat]
 
     def _is_known(self, earlier: Window | None, window: Window) -> bool:
         """Return whether an equal window is known, with a context that is at least as long if `width` is set."""
@@ -124,9 +154,7 @@ class Windows:
             self._width is None or self._context_size(earlier) >= self._context_size(window)
         )
 
-    def _longest_contexts(
-        self, found: dict[tuple[str, bytes, bytes], Window]
-    ) -> dict[tuple[str, bytes, bytes], Window]:
+    def _longest_contexts(self, found: dict[_Key, Window]) -> dict[_Key, Window]:
         longest: dict[str, int] = {}
         for (dialogue, _, _), window in found.items():
             longest[dialogue] = max(self._context_size(window), longest.get(dialogue, 0))
@@ -135,9 +163,6 @@ class Windows:
     def _context_size(self, window: Window) -> int:
         return window.position - self._start(window)
 
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

@@ -145,7 +145,7 @@ def test_no_answer_of_a_pool_is_a_target_of_the_other_tasks(
 ) -> None:
     made = corpus(tmp_path, ready_made=ready_made)
     windows = Windows(made.store, made.rows, width)
-    utterances = [window for one in windows.utterances(made.rows).values() for window in one]
+    utterances = [window for one in windows.utterances().values() for window in one]
     for shown in (windows.windows, utterances):
         found = {int(windows.target(window)[0]) for window in shown}
         assert found
