@@ -75,7 +75,8 @@ class DomainPretrainingCurriculum:
         return self._task.batches(epoch)
 
     def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
-        """Return the summed task loss plus that of masked tokens, their mean times the number of examples.
+        """Return the summed task loss plus that of masked tokens, the sum of each example's mean over its own: a mean
+        over all tokens would weigh them by the workers and parts of an update.
 
         The tokens are drawn from torch's generator, which the loop seeds for every update.
         """
@@ -92,9 +93,19 @@ class DomainPretrainingCurriculum:
             head=task,
             positions_N2=to_device(torch.from_numpy(masked.positions_N2), device),
         )
-        tokens_N = to_device(torch.from_numpy(masked.tokens_N), device)
-        token_loss = self._settings.masked_word_weight * len(examples) * _losses(token_logits_NV, tokens_N).mean()
-        return "domain_pretraining", _losses(logits_BK, classes_B).sum() + token_loss
+        tokens_N, share_N = (
+            to_device(torch.from_numpy(one), device) for one in (masked.tokens_N, _share_of_example(masked))
+        )
+        token_loss = (_losses(token_logits_NV, tokens_N) * share_N).sum()
+        return "domain_pretraining", _losses(
+            logits_BK, classes_B
+        ).sum() + self._settings.masked_word_weight * token_loss
+
+
+def _share_of_example(masked: MaskedInputs) -> npt.NDArray[np.float32]:
+    """Return 1 / (number of masked tokens of its input) for each masked token."""
+    row_N = masked.positions_N2[:, 0]
+    return (1 / np.bincount(row_N)[row_N]).astype(np.float32)
 
 
 def _losses(logits: Tensor, classes: Tensor) -> Tensor:

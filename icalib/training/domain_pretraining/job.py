@@ -27,7 +27,7 @@ from icalib.training.settings import TrainingSettings
 class DomainPretrainJob(TrainingJob):
     """Pre-trains a ranker, once for all labelled fractions, seeds and methods with the same encoder."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # `plateau` weighs all updates of an epoch alike
+    version: ClassVar[int] = CHECKPOINT_VERSION + 5  # masked tokens weigh the same in any number of parts
 
     ranker: RankerConfig
     task: SerializeAsAny[WindowTask.Config]

@@ -37,8 +37,8 @@ class UtteranceRelevance(WindowTask):
     A window has three utterances and a fourth: the true next one (¼), another of the same dialogue (¼) or one of
     another dialogue (½). A linear head on [CLS] predicts which, with masked tokens: L = L_URC + L_MLM; both heads are
     dropped. Unlike the authors' code, utterances are separated by the encoder's separator, [CLS] has no pooler, the
-    fourth utterance is never a candidate of a pool of its dialogue, and a dialogue consists of the contexts of its
-    pools.
+    fourth utterance is never a candidate of a pool of its dialogue, a dialogue consists of the contexts of its pools,
+    and L_MLM is the mean over windows of the mean over a window's masked tokens, for any number of workers and parts.
     """
 
     class Config(WindowTask.Config):

@@ -8,6 +8,7 @@ import torch
 from helpers.tiny_models import BUDGET
 
 from icalib.data.encoding import Layout, TokenStore
+from icalib.encoders.transformer import Batch
 from icalib.models.ranker import Ranker
 from icalib.training.domain_pretraining.curriculum import (
     DomainPretrainingCurriculum,
@@ -49,6 +50,28 @@ def test_a_batchs_loss_is_the_sum_over_its_examples(store: TokenStore, ranker: R
         whole, *parts = (made.losses(ranker, part, CPU)[1].item() for part in (batch, *([one] for one in batch)))
     assert whole == pytest.approx(sum(parts), rel=1e-4)
     assert np.std(parts) > 0.1
+
+
+def test_a_masked_token_weighs_the_same_in_any_part_of_a_batch(
+    store: TokenStore, ranker: Ranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here all tokens are masked, and those of an example have the same loss, which grows with its length."""
+    monkeypatch.setattr("icalib.training.domain_pretraining.curriculum._MASKED_FRACTION", 1.0)
+
+    def forward(_: str, batch: Batch, head: str, positions_N2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        lengths_B = batch.lengths_B.float()
+        logits_NV = torch.zeros(len(positions_N2), ranker.encoder.vocabulary)
+        logits_NV[:, 0] = lengths_B[positions_N2[:, 0]]  # no text has token 0, the padding
+        return torch.zeros(len(lengths_B), 3), logits_NV
+
+    made = curriculum(UtteranceRelevance.Config(), ranker, store)
+    examples = [example for batch in made.batches(0) for example in batch]
+    assert len({example.length for example in examples}) > 2
+    whole, *parts = (made.losses(forward, part, CPU)[1].item() for part in (examples, *([one] for one in examples)))
+    assert whole == pytest.approx(sum(parts), rel=1e-4)
+    assert parts == pytest.approx(
+        [np.log(3) + np.logaddexp(one.length, np.log(ranker.encoder.vocabulary - 1)) for one in examples], rel=0.01
+    )
 
 
 CLS, SEP, MASK = 2, 3, 4
