@@ -30,6 +30,7 @@ from icalib.training.settings import EpochsRequired, TrainingSettings
 
 _NOISE_POWER = 0.75  # noise words are drawn from the unigram distribution raised to this power, as in word2vec
 _NOISE_WORDS = 128  # per update, used for all its pairs: the expected loss is the same at a fraction of the cost
+_COUNTED_TEXTS = 4096  # of which pairs are drawn to know how many a text has on average
 _SUBSAMPLING = 1e-3  # t: a word of relative frequency f is kept with probability min(1, √(t/f)), as in word2vec
 
 
@@ -51,7 +52,7 @@ class WordVectors(Settings):
 class WordVectorJob(TrainingJob):
     """Trains word vectors."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # pairs weigh the same in any number of parts
 
     settings: WordVectors
     backbone: Annotated[str, NOT_IN_DIGEST]
@@ -120,6 +121,7 @@ class SkipGramCurriculum:
         self._noise_cdf = np.cumsum(noise) / noise.sum()
         frequency = counts / counts.sum()
         self._kept = np.sqrt(_SUBSAMPLING / np.maximum(frequency, _SUBSAMPLING))
+        self._pairs_per_text = self._count_pairs()
 
     def batches(self, epoch: int) -> list[list[int]]:
         """Return the indices of the texts in each batch."""
@@ -130,7 +132,8 @@ class SkipGramCurriculum:
     def losses(
         self, forward: Callable[..., Tensor], examples: Sequence[int], device: torch.device
     ) -> tuple[str, Tensor]:
-        """Return the mean loss of the pairs, times the number of texts; draws use torch's generator, seeded by the
+        """Return the sum of the pairs' losses divided by how many pairs a text has on average in the corpus: every pair
+        weighs the same, as in word2vec, in any number of workers and parts. Draws use torch's generator, seeded by the
         loop.
         """
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
@@ -138,7 +141,13 @@ class SkipGramCurriculum:
         noise = np.searchsorted(self._noise_cdf, rng.random(_NOISE_WORDS))
         pairs = Pairs(*(to_device(torch.from_numpy(ids), device) for ids in (words, neighbours, noise)))
         losses_P = forward(pairs, self._settings.num_negatives)
-        return "skip_gram", losses_P.sum() * (len(examples) / max(len(words), 1))
+        return "skip_gram", losses_P.sum() / self._pairs_per_text
+
+    def _count_pairs(self) -> float:
+        rng = np.random.default_rng(child_seed(self._settings.seed, "pairs"))
+        chosen = rng.choice(len(self._texts), min(_COUNTED_TEXTS, len(self._texts)), replace=False)
+        words, _ = self._pairs([self._texts[index] for index in chosen.tolist()], rng)
+        return max(len(words), 1) / len(chosen)
 
     def _pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator

@@ -44,9 +44,7 @@ def made_pairs(given_texts: list[Ids], vocabulary: int = 10, **settings: Any) ->
     model = Recorder()
     torch.manual_seed(0)
     curriculum = SkipGramCurriculum(given_texts, wanted, vocabulary=vocabulary)
-    task, loss = curriculum.losses(model, list(range(len(given_texts))), CPU)
-    assert task == "skip_gram"
-    assert loss.item() == pytest.approx(len(given_texts))  # the mean over the pairs is 1
+    assert curriculum.losses(model, list(range(len(given_texts))), CPU)[0] == "skip_gram"
     return model.pairs[0]
 
 
@@ -79,3 +77,16 @@ def test_noise_follows_the_flattened_frequencies(monkeypatch: pytest.MonkeyPatch
     noise = made_pairs([text]).noise_M.numpy()
     expected = np.array([1, 4, 16]) ** 0.75
     np.testing.assert_allclose(np.bincount(noise)[1:] / len(noise), expected / expected.sum(), atol=0.01)
+
+
+@given(given_texts=texts)
+def test_a_pair_weighs_the_same_in_any_part_of_a_batch(given_texts: list[Ids]) -> None:
+    """Every pair has a loss of 1 here, and with a window of one each text always has the same pairs."""
+    curriculum = SkipGramCurriculum(given_texts, WordVectors(window=1), vocabulary=10)
+    numbers = range(len(given_texts))
+    whole, *parts = (
+        curriculum.losses(Recorder(), part, CPU)[1].item() for part in (numbers, *([number] for number in numbers))
+    )
+    assert whole == pytest.approx(len(given_texts))  # the mean over the pairs is 1
+    pairs = np.array([2 * (len(text) - 1) for text in given_texts])
+    np.testing.assert_allclose(parts, pairs / pairs.mean(), rtol=1e-5)
