@@ -90,6 +90,9 @@ class AbstractHead(Component, nn.Module):
     def start_part(self, *, counted: bool) -> None:
         """Prepare for this process' part of an update; `counted` is false if its pairs are placeholders."""
 
+    def end_update(self) -> None:
+        """Finish an update after all its parts; every process calls it."""
+
 
 class LogitPosterior(NamedTuple):
     """Posterior of each pair's logit: an equal-weight mixture of S Gaussians; both fields have shape [S, B]."""

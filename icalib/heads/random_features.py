@@ -47,7 +47,7 @@ class RandomFeatureHead(PosteriorHead):
         """τ: prior precision of β."""
         laplace: Literal["exact", "ema"] = "exact"
         """What the posterior's precision is computed from. exact: all training pairs with the final weights. ema: a
-        moving average of the steps of the last epoch, each with its weights, as in SNGP's code."""
+        moving average of the updates of the last epoch, each with its weights, as in SNGP's code."""
         ema_momentum: float = Field(default=0.999, ge=0, lt=1)
         """α: decay of the moving average."""
         likelihood: Likelihood = "logistic"
@@ -99,7 +99,7 @@ class RandomFeatureHead(PosteriorHead):
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         if self.training and self.steps is not None:
             seen = laplace.information(phi_BL.detach(), logits_B.detach(), self.config.likelihood)
-            self.steps.add(seen * self._counted, len(phi_BL) * self._counted)
+            self.steps.add_part(seen * self._counted, len(phi_BL) * self._counted)
         return loss(logits_B, labels_B)
 
     @override
@@ -110,6 +110,11 @@ class RandomFeatureHead(PosteriorHead):
     @override
     def start_part(self, *, counted: bool) -> None:
         self._counted = counted
+
+    @override
+    def end_update(self) -> None:
+        if self.steps is not None:
+            self.steps.end_step()
 
     @override
     @torch.no_grad()
@@ -216,18 +221,29 @@ class StepInformation(nn.Module):
     def __init__(self, num_features: int, momentum: float) -> None:
         super().__init__()
         self._momentum = momentum
+        self._step: tuple[Tensor, int] | None = None  # no buffer: weights are saved between updates
         self.register_buffer("moving_LL", torch.zeros(num_features, num_features, dtype=torch.float64))
         self.register_buffer("num_pairs", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("num_steps", torch.zeros(1, dtype=torch.int64))
 
     def reset(self) -> None:
         """Reset to zero."""
+        self._step = None
         for buffer in self.buffers():
             buffer.zero_()
 
+    def add_part(self, part_LL: Tensor, num_pairs: int) -> None:
+        """Add the Σ wφφᵀ of this process' part of a step; every process must call it, with 0 pairs if it has none."""
+        if self._step is not None:
+            part_LL, num_pairs = self._step[0] + part_LL, self._step[1] + num_pairs
+        self._step = part_LL, num_pairs
+
     @torch.no_grad()
-    def add(self, step_LL: Tensor, num_pairs: int) -> None:
-        """Add a step's Σ wφφᵀ, summed over processes; every process must call it, with 0 pairs if it has none."""
+    def end_step(self) -> None:
+        """Update the average by the sum of the step's parts over processes; a step of intents has none."""
+        if self._step is None:
+            return
+        (step_LL, num_pairs), self._step = self._step, None
         pairs = torch.full_like(self.num_pairs, num_pairs)
         if dist.is_initialized():
             dist.all_reduce(step_LL)

@@ -17,6 +17,9 @@ class Model(nn.Module):
     def start_part(self, *, counted: bool) -> None:
         """Prepare for this process' part of an update; `counted` is false if its examples have weight 0 in the loss."""
 
+    def end_update(self) -> None:
+        """Finish an update after all its parts; every process calls it."""
+
     @property
     def weights_read_elsewhere(self) -> Sequence[Tensor]:
         """Weights that are read outside the module that owns them; engines that shard weights need to know them."""

@@ -125,6 +125,10 @@ class Ranker(Model):
     def start_part(self, *, counted: bool) -> None:
         self.answer_head.start_part(counted=counted)
 
+    @override
+    def end_update(self) -> None:
+        self.answer_head.end_update()
+
     @property
     def weights_read_elsewhere(self) -> Sequence[Tensor]:
         """The word embeddings, if the tied decoder of the head for masked tokens reads them."""

@@ -43,7 +43,7 @@ _VALIDATION_PAIRS = 16_384
 class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 16  # `plateau` weighs all updates of an epoch alike
+    version: ClassVar[int] = CHECKPOINT_VERSION + 17  # head.laplace=ema makes one step an update, of all its parts
     reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig

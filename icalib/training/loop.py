@@ -233,6 +233,7 @@ def _update(
         # The engine averages over workers and parts, so the sum is multiplied by their number.
         engine.backward_and_step(loss * (parts / settings.batch_size))
         summed = summed + loss.detach().double()
+    model.end_update()
     if joint is not None:
         summed = joint.loss / engine.world_size
     return task, summed * engine.world_size / len(batch)

@@ -105,6 +105,7 @@ def still(model: RandomFeatureHead, pairs: Pairs, sizes: list[int]) -> None:
     start = 0
     for size in sizes:
         model.losses(*(column[start : start + size] for column in pairs), LOSS)
+        model.end_update()
         start += size
 
 
@@ -133,6 +134,19 @@ def test_the_moving_average_forgets_by_its_momentum() -> None:
     precision = torch.eye(NUM_FEATURES, dtype=torch.float64) + 100 * phi.T @ (phi * weights[:, None])
     expected = torch.linalg.cholesky(precision).float().detach()
     torch.testing.assert_close(model.posterior_state()["factor"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_update_is_one_step_however_many_parts_it_has() -> None:
+    whole, split = head(laplace="ema", dropout=0.0), head(laplace="ema", dropout=0.0)
+    pairs = made_pairs(48)
+    still(whole, pairs, [16, 32])
+    split.train()
+    for update in ([(0, 5), (5, 16)], [(16, 20), (20, 40), (40, 48)], []):  # the last one has other tasks
+        for start, stop in update:
+            split.losses(*(column[start:stop] for column in pairs), LOSS)
+        split.end_update()
+    assert int(split.steps.num_steps) == 2
+    torch.testing.assert_close(split.steps.moving_LL, whole.steps.moving_LL)
 
 
 def test_an_interrupted_training_sums_the_same() -> None:
