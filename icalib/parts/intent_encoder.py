@@ -150,7 +150,7 @@ def _examples(pool: TokenPool, layout: Layout, num_intents: int) -> list[_Exampl
     for turn, ids in enumerate(pool.context):
         if not hot_TK[turn].any():  # nothing says whether it was annotated
             continue
-        text = layout.single(ids[: layout.budget.max_candidate_tokens])
+        text = layout.single(ids)
         before = np.append(hot_TK[turn - 1] if turn else np.zeros(num_intents), turn == 0).astype(np.float32)
         follows = turn + 1 < len(hot_TK) and bool(hot_TK[turn + 1].any())
         found.append(_Example(text, before, hot_TK[turn], hot_TK[turn + 1] if follows else unknown_K))
@@ -186,7 +186,7 @@ class IntentValidation:
 class IntentEncoderJob(TrainingJob):
     """Trains an encoder to predict intents."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # utterances are read as in predictions
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget

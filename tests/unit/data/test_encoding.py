@@ -105,6 +105,16 @@ def test_no_input_is_longer_than_the_positions_of_the_encoder(
     assert len(question) == made.question_length(made.context_length(tokens, len(context))) <= max_length
 
 
+@given(number=st.integers(0, 60), separators=st.integers(1, 2), max_length=st.integers(12, 40))
+def test_a_single_text_keeps_as_much_of_its_start_as_the_encoder_has_positions(
+    number: int, separators: int, max_length: int
+) -> None:
+    made = layout(separators=separators, context=60, candidate=6, max_length=max_length)
+    text = np.arange(number, dtype=np.int32)
+    kept = min(number, max_length - 2)
+    assert made.single(text).tolist() == [CLS, *range(kept), SEP]
+
+
 def pool_layout(*, separators: int, max_length: int = 128) -> PoolLayout:
     budget = Budget(max_context_tokens=20, max_candidate_tokens=5)
     return PoolLayout(CLS, SEP, PAD, separators, FIRST_INTENT, max_length, budget)

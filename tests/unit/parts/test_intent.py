@@ -15,10 +15,12 @@ from torch import Tensor
 from icalib.core.events import ignore
 from icalib.core.files import read_json, read_json_list
 from icalib.core.parquet import read_parquet
-from icalib.data.encoding import TokenStore
+from icalib.data.encoding import TokenPool, TokenStore
 from icalib.data.folds import Fold, fold_of
+from icalib.models.bi_encoder import unit_means
+from icalib.models.ranker import make_batch
 from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob, IntentWeights, LoadedIntent, _by_folds, _Form
-from icalib.parts.intent_encoder import IntentEncoder, IntentEncoderJob, load_predictor
+from icalib.parts.intent_encoder import IntentCurriculum, IntentEncoder, IntentEncoderJob, load_predictor
 from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, fit_intents, vectors_of
 from icalib.scoring.column import read_columns
 from icalib.stages.executor import LocalExecutor
@@ -192,6 +194,24 @@ def test_an_encoder_begins_with_the_regressions_and_becomes_better_on_validation
     points = [point for point in read_json_list(encoders[0].parent / "curve.json") if point["tag"] == "cal/NLL"]
     assert points[0]["epoch"] == 0
     assert min(point["value"] for point in points[1:]) < points[0]["value"]
+
+
+def one_pool(context: list[np.ndarray], intents: list[list[int]]) -> TokenPool:
+    return TokenPool(0, "pool", "dialogue", context, intents, [context[0][:2]], 0)
+
+
+@pytest.mark.parametrize("number", [17, 126, 127, 300])  # the budget of a candidate is 16; there are 128 positions
+def test_the_encoder_is_trained_on_what_it_predicts_from_however_long_an_utterance_is(
+    encoder_job: IntentEncoderJob, number: int
+) -> None:
+    encoder = IntentEncoder(encoder_job.backbone, encoder_job.budget, encoder_job.num_intents).eval()
+    ids = RNG(1).integers(5, 50, number).astype(np.int32)
+    curriculum = IntentCurriculum([one_pool([ids], [[0]])], encoder.layout, encoder_job)
+    ((example,),) = curriculum.batches(0)
+    (predicted,) = vectors_of(encoder, encoder.layout, [ids], CPU, "fp32").values()
+    with torch.inference_mode():
+        trained = unit_means(encoder.encoder, make_batch([(example.ids, len(example.ids))], encoder.layout, CPU))
+    np.testing.assert_allclose(trained[0].numpy(), predicted, atol=1e-6)
 
 
 def test_validation_of_the_encoder_is_the_same_however_many_workers_share_the_pools(
