@@ -118,7 +118,7 @@ class IntentCurriculum:
         rng = np.random.default_rng(child_seed(self._job.seed, "intents", epoch))
         hidden = rng.random(len(self._examples)) < _UNKNOWN_BEFORE
         each = zip(self._examples, hidden.tolist(), strict=True)
-        examples = [one._replace(before=one.before * 0) if hide else one for one, hide in each]
+        examples = [one._replace(before=_hidden(one.before)) if hide else one for one, hide in each]
         return batched(examples, self._job.training, rng)
 
     def losses(
@@ -139,6 +139,11 @@ class IntentCurriculum:
             for logit, target, weight in zip(logits, targets, weights, strict=True)
         ]
         return "utterance_intents", sum(terms[1:], terms[0])
+
+
+def _hidden(before: Array) -> Array:
+    """Return `before` without the intents; whether an utterance is the first is known in predictions, too."""
+    return np.append(np.zeros_like(before[:-1]), before[-1:])
 
 
 def _examples(pool: TokenPool, layout: Layout, num_intents: int) -> list[_Example]:
@@ -186,7 +191,7 @@ class IntentValidation:
 class IntentEncoderJob(TrainingJob):
     """Trains an encoder to predict intents."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # utterances are read as in predictions
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # hidden intents leave known which utterance is the first
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget

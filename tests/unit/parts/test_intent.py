@@ -214,6 +214,18 @@ def test_the_encoder_is_trained_on_what_it_predicts_from_however_long_an_utteran
     np.testing.assert_allclose(trained[0].numpy(), predicted, atol=1e-6)
 
 
+def test_where_the_intents_before_are_hidden_it_stays_known_which_utterance_is_the_first(
+    encoder_job: IntentEncoderJob,
+) -> None:
+    encoder = IntentEncoder(encoder_job.backbone, encoder_job.budget, encoder_job.num_intents)
+    pool = one_pool([np.full(3, 7, np.int32), np.full(4, 7, np.int32)], [[0], [1]])
+    batches = IntentCurriculum([pool] * 100, encoder.layout, encoder_job).batches(0)
+    examples = [one for batch in batches for one in batch]
+    assert all((one.before[-1] == 1) == (one.length == 3 + 2) for one in examples)
+    num_hidden = sum(one.length == 4 + 2 and not one.before.any() for one in examples)
+    assert 5 < num_hidden < 40
+
+
 def test_validation_of_the_encoder_is_the_same_however_many_workers_share_the_pools(
     encoder_job: IntentEncoderJob,
 ) -> None:
