@@ -18,7 +18,7 @@ from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ByContent
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Budget, Encoded, Ids, Layout, TokenPool, TokenStore
-from icalib.data.folds import Fold
+from icalib.data.folds import Fold, fold_of
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
@@ -191,7 +191,7 @@ class IntentValidation:
 class IntentEncoderJob(TrainingJob):
     """Trains an encoder to predict intents."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # hidden intents leave known which utterance is the first
+    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # a dialogue's pools are in one fold of the regressions
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
@@ -220,7 +220,8 @@ class IntentEncoderJob(TrainingJob):
         if self.left_out is not None:
             rows = self.left_out.others(store, rows)
         pools = list(store.pools(rows))
-        encoder.begin(self._regressions(encoder.to(device), pools, device))
+        fold_P = fold_of(store, rows, self.num_folds)
+        encoder.begin(self._regressions(encoder.to(device), pools, fold_P, device))
         held_out = TokenStore(self.validation_tokens.path)
         validation_pools = list(held_out.pools(validation_rows(held_out, self.selection)))
         has_intents = any(len(names) for pool in validation_pools for names in pool.intents)
@@ -230,9 +231,10 @@ class IntentEncoderJob(TrainingJob):
         validation = IntentValidation(validation_pools, encoder.layout, self, device)
         return Training(encoder, curriculum, validation, start_ranks=True)
 
-    def _regressions(self, encoder: IntentEncoder, pools: Sequence[TokenPool], device: torch.device) -> IntentModel:
+    def _regressions(
+        self, encoder: IntentEncoder, pools: Sequence[TokenPool], fold_P: npt.NDArray[np.int64], device: torch.device
+    ) -> IntentModel:
         texts = (ids for pool in pools for ids in pool.context)
         vectors = vectors_of(encoder, encoder.layout, texts, device, "fp32")
         utterances = Utterances.of(pools, vectors, self.num_intents)
-        folds: npt.NDArray[np.int64] = np.arange(len(pools)) % self.num_folds
-        return fit_intents(utterances, folds, self.num_folds, self.ridge)[0]
+        return fit_intents(utterances, fold_P, self.num_folds, self.ridge)[0]
