@@ -130,7 +130,8 @@ _loaded: dict[tuple[Any, ...], LoadedPart] = {}
 
 
 def _loaded_part(job: ColumnJob, device: torch.device) -> LoadedPart:
-    key = (job.part, job.model, job.precision, str(device), job.estimator.model_dump_json(), job.intent_choice)
+    estimator, limit = job.estimator.model_dump_json(), job.max_tokens_per_batch  # a retry may have a lower limit
+    key = (job.part, job.model, job.precision, str(device), estimator, limit, job.intent_choice)
     if key not in _loaded:  # one model per process; workers are reused for many shards
         _loaded.clear()
         _loaded[key] = load_part(
