@@ -31,7 +31,8 @@ class Selection(Settings):
     """Seed that draws the labelled pools among those whose label is known; None takes the order of `prepare`, which is
     the same in all runs. Smaller fractions are contained in larger ones with either."""
     labelled_first: tuple[int, ...] = Field(default=(), exclude_if=lambda rows: not rows)
-    """Rows of training pools with known labels that become labelled before all others."""
+    """Rows of training pools with known labels that become labelled before all others; those that the limit would leave
+    out take the places of the last ones within it."""
 
     def for_training(self, labelled_fraction: float | None = None) -> Selection:
         """Return the selection of training pools alone, for stages that don't depend on other splits."""
@@ -59,7 +60,7 @@ class Selection(Settings):
                 ranked = np.concatenate([rng.permutation(ranked[:num_known]), ranked[num_known:]])
             if self.labelled_first:
                 first = np.array(self.labelled_first, np.int64)
-                ranked = np.concatenate([first, ranked[~np.isin(ranked, first)]])
+                ranked = np.concatenate([first, ranked[~np.isin(ranked, first)]])[:size]
             rows = {"labelled": ranked[:num_labelled], "unlabelled": ranked[num_labelled:], "all": ranked}[part]
         else:
             # The same pools in every run, whatever its seed; spread over the file, not its start.

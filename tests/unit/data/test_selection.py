@@ -67,3 +67,18 @@ def test_pools_that_a_run_has_chosen_become_labelled_before_others() -> None:
     assert len(rows) == 3
     assert {0, 2} < set(rows.tolist())
     assert "labelled_first" not in Selection(labelled_fraction=0.5).model_dump()  # stages stay what they were
+
+
+@pytest.mark.parametrize("label_seed", [None, 1])
+def test_pools_that_a_run_has_chosen_count_towards_the_limit(label_seed: int | None) -> None:
+    chosen = {90, 91, 92}
+    selection = Selection(
+        labelled_fraction=0.2, limit={"train": 20}, label_seed=label_seed, labelled_first=tuple(chosen)
+    )
+    labelled, unlabelled, every = (
+        set(selection.rows("train", part, np.arange(100)).tolist()) for part in ("labelled", "unlabelled", "all")
+    )
+    assert chosen < labelled
+    assert (len(labelled), len(unlabelled), len(every)) == (4, 16, 20)
+    assert labelled | unlabelled == every
+    assert every - chosen < set(range(20))
