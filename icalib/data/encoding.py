@@ -349,8 +349,8 @@ class Layout:
     def single(self, ids: Ids) -> Ids:
         """Return the input ids of one text, of which the start is kept where the encoder's positions are too few.
 
-        An utterance may have all tokens of a context, which can be more than there are positions. Training on utterances
-        and predicting from them read the same, as neither cuts them elsewhere.
+        An utterance may have all tokens of a context, which can be more than there are positions. Training on
+        utterances and predicting from them read the same, as neither cuts them elsewhere.
         """
         return np.concatenate([[self.cls], ids[: self.max_length - 2], [self.separator]], dtype=np.int32)
 
