@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-import numpy as np
-
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.pairs import FloatArray
 from icalib.metrics.significance import PairedTest, paired_test
@@ -53,7 +51,7 @@ class CurvePoint:
     def _per_pool(self, split: str) -> FloatArray:
         values = values_per_pool(self.runs, TESTED, split)
         assert values is not None
-        return values[:, ~np.isnan(values).any(axis=0)]  # pools without a right candidate don't count
+        return values
 
 
 @final

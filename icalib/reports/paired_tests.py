@@ -49,10 +49,9 @@ def paired_tests(
 ) -> list[MethodTest]:
     """Paired tests of every pair of methods over test pools and seeds, in each of `TESTED`.
 
-    Holm's correction is over the pairs within a metric. With
-    `against`, only pairs that this method is in are tested; `candidates-only` says something about pools, so it needs
-    to be named. With `shift`, runs are compared on this other pool set. A DataError says that they were not evaluated
-    on the same pools.
+    Holm's correction is over the pairs within a metric. With `against`, only pairs that this method is in are tested;
+    `candidates-only` says something about pools, so it needs to be named. With `shift`, runs are compared on this other
+    pool set. A DataError says that they were not evaluated on the same pools.
     """
     if len(runs) < 2:
         return []
@@ -63,7 +62,8 @@ def paired_tests(
         ]
         for label, members in runs.items()
     }
-    check_same_pools([one for members in scores.values() for one in members])
+    names = [label for label, members in scores.items() for _ in members]
+    check_same_pools([one for members in scores.values() for one in members], names)
     pairs = [
         pair
         for pair in combinations(runs, 2)
@@ -84,18 +84,13 @@ def paired_tests(
     return tests
 
 
-def mean_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:
-    """Return a metric's values of a split's pools, mean over runs; None where it has no values of single pools."""
-    found = values_per_pool(runs, metric, split)
-    return None if found is None else found.mean(axis=0)
-
-
 def values_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:
-    """Return a metric's values of a split's pools, a row a run; None where it has no values of single pools."""
+    """Return a metric's values of the pools of a split that count in it, a row a run; None without values of pools."""
     per_pool = find_metric(metric).per_pool
     if per_pool is None:
         return None
-    return np.stack([per_pool(PoolScores.from_predictions(run.predictions(split))) for run in runs])
+    values = np.stack([per_pool(PoolScores.from_predictions(run.predictions(split))) for run in runs])
+    return values[:, ~np.isnan(values).any(axis=0)]
 
 
 def matrices(tests: Sequence[MethodTest]) -> dict[str, dict[str, dict[str, MethodTest]]]:

@@ -19,7 +19,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.storage import push
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray
-from icalib.metrics.significance import paired_permutation_test
+from icalib.metrics.significance import paired_test
 from icalib.reports.comparison import (
     COLUMNS,
     format_difference,
@@ -33,7 +33,7 @@ from icalib.reports.comparison import (
     with_outside_metrics,
 )
 from icalib.reports.console import people_console, text_table
-from icalib.reports.paired_tests import SIGNIFICANT, mean_per_pool
+from icalib.reports.paired_tests import SIGNIFICANT, values_per_pool
 from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
 from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
 
@@ -94,9 +94,9 @@ class SweepSummary:
             f"{find_metric(metric).title} {format_difference(difference, digits=_LEAD_DIGITS)} on validation"
         )
         first, other = _per_pool(best, metric), _per_pool(second, metric)
-        if first is None or other is None or first.shape != other.shape or len(first) < 2:
+        if first is None or other is None or first.shape[1] != other.shape[1] or first.shape[1] < 2:
             return f"{lead}. Whether that is more than chance was not tested; `--seeds 3` shows the noise."
-        p = paired_permutation_test(first, other, seed=0).p_value
+        p = paired_test(first, other, seed=0).p_value
         tested = f"(p {format_p(p)}, paired over the validation pools)"
         if p < SIGNIFICANT:
             return f"{lead}, more than chance between the two {tested}."
@@ -145,9 +145,9 @@ class SweepSummary:
 
 
 def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
-    """Values of the validation pools, mean over the seeds; None where they are not known."""
+    """Values of the validation pools, a row a seed; None where they are not known."""
     is_known = trial.runs and all(run.has_predictions("validation") for run in trial.runs)
-    return mean_per_pool(trial.runs, metric, "validation") if is_known else None
+    return values_per_pool(trial.runs, metric, "validation") if is_known else None
 
 
 def _pseudo_labels(trial: Trial) -> tuple[str, str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,9 @@ from rich.text import Text
 
 from icalib.core.check import Check, Status
 from icalib.core.cluster_job import ClusterJob, JobState
-from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
 from icalib.core.text import printable
 from icalib.metrics.catalogue import find_metric, metrics_among
-from icalib.metrics.pairs import PoolScores, check_same_pools
 from icalib.reports.comparison import (
     SHIFT_COLUMNS,
     MethodRow,
@@ -108,21 +106,8 @@ def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> Non
     for name, results in by_data(run_results(runs)).items():
         rows = method_rows(results)
         print_verdict(verdict_of([run for row in rows for run in row.runs]), console)
-        for reason in _untested(rows):
-            console.print(Text(reason))
         _print_group(name, results, console)
         print_parts({row.label: row.runs[0] for row in rows}, console)
-
-
-def _untested(rows: Sequence[MethodRow]) -> Iterator[str]:
-    """Yield why methods of a labelled fraction can't be tested against each other."""
-    for fraction in dict.fromkeys(row.results[0]["labelled"] for row in rows):
-        compared = [row for row in rows if row.results[0]["labelled"] == fraction]
-        try:
-            scores = [PoolScores.from_predictions(row.runs[0].predictions("test")) for row in compared]
-            check_same_pools(scores, [row.label for row in compared])
-        except DataError as error:
-            yield f"Not tested: {error.found}. {error.cure}"
 
 
 def print_verdict(verdict: Verdict, console: Console | None = None) -> None:

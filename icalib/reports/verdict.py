@@ -7,7 +7,7 @@ after Holm's correction, and the best method is the one with the largest mean.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import fmean
 from typing import final
@@ -104,13 +104,14 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
             tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         )
     rows = method_rows(run_results(runs))
-    members = {row.label: row.runs for row in rows}
+    members, untested = {row.label: row.runs for row in rows}, ()
     if tests is None:
         try:
             tests = paired_tests(members)
-        except DataError:  # the tables say why
-            tests = []
-    return verdict([_facts(row, members[row.label]) for row in rows], tests)
+        except DataError as error:
+            tests, untested = [], (f"Not tested: {error.found}. {error.cure}",)
+    found = verdict([_facts(row, members[row.label]) for row in rows], tests)
+    return replace(found, warnings=untested + found.warnings)
 
 
 def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:

@@ -40,7 +40,7 @@ class Trial:
     error: str | None = None
 
     def mean(self, metric: str) -> float | None:
-        """Mean validation value over the seeds; None where no seed has one."""
+        """Mean validation value over the seeds; None where one of them has none."""
         return over_seeds(self._results, "validation", metric)[0]
 
     def deviation(self, metric: str) -> float | None:
