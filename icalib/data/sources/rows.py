@@ -99,6 +99,7 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
         header = [name.strip() for name in next(reader)]
         for raw in taken:
             refuse_bad_bytes(replace(raw, cure="A header can't be skipped"))
+        check_distinct(path, taken[0].line, filter(None, header))  # spreadsheets leave columns without a name behind
         taken.clear()
         for fields in reader:
             problem = f"{len(fields)} columns, but the header has {len(header)}" if len(fields) != len(header) else ""

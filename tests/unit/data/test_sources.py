@@ -218,6 +218,7 @@ def test_quotes_that_are_not_balanced_swallow_no_rows(tmp_path: Path, text: str,
             r"line 1: byte 0xff at .* Save the file as UTF-8",
         ),
         ("head.csv", b"id,sender,text\n", "a header of 3 columns and no rows. Expected a row for each message"),
+        ("twice.csv", b"id,sender,text,text\n1,user,hi,there\n", "line 1: 2 columns are named `text`"),
         ("comma.csv", b"id,sender,text\n1,user,hi, there\n", "line 2: found 4 columns, but the header has 3"),
     ],
 )
