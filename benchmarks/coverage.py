@@ -12,7 +12,7 @@ of tomorrow come from other dialogues.
   of its own: promises that hold look broken in up to 18 % of the splits in halves at a confidence of 90 %.
 
 Two tables each: promises (*broken*: more than α of the checked answers are wrong) and answer sets. Before them, one of
-the wrong answers among the most confident test pools.
+the wrong answers among the most confident test pools, and one of how far errors of one dialogue go together.
 """
 
 from __future__ import annotations
@@ -98,6 +98,11 @@ def main() -> None:
         ["run", *(f"{fraction:.0%}" for fraction in ANSWERED)],
         [[run.name, *wrong_among_the_confident(run)] for run in runs],
     )
+    _table(
+        "Variance of the number of errors over that of independent ones, among the most confident",
+        ["run", "pools", "dialogues", *(f"{fraction:.0%}" for fraction in ANSWERED)],
+        [[run.name, *dependence(run)] for run in runs],
+    )
     for experiment in EXPERIMENTS:
         print(f"\n## {experiment.how} by {experiment.by}: {options.times}, with {options.fraction:g} of the test pools")
         _table(
@@ -117,6 +122,20 @@ def wrong_among_the_confident(run: Run) -> Iterator[str]:
     coverage, risk = risk_coverage(RankedPools.by(top.prob, 1 - top.hit))
     for fraction in ANSWERED:
         yield f"{risk[np.searchsorted(coverage, fraction - 1e-9)]:.1%}"
+
+
+def dependence(run: Run) -> Iterator[str]:
+    """Yield the numbers of pools and dialogues, and design effects: 1 if errors of one dialogue are independent."""
+    top = top_candidate(run.test)
+    dialogue = np.unique(run.dialogue, return_inverse=True)[1]
+    yield from (f"{len(dialogue)}", f"{dialogue.max() + 1}")
+    order = np.argsort(-top.prob, kind="stable")
+    for fraction in ANSWERED:
+        chosen = order[: round(fraction * len(order))]
+        error = 1 - top.hit[chosen]
+        binomial = len(error) * error.mean() * (1 - error.mean())
+        sums = np.bincount(dialogue[chosen], error - error.mean())
+        yield f"{(sums**2).sum() / binomial:.2f}" if binomial else "–"
 
 
 def promises(run: Run, experiment: Experiment, options: argparse.Namespace) -> Iterator[list[str]]:
