@@ -8,7 +8,7 @@ many candidates compete. None depends on the order of the candidates, and a pool
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,7 @@ def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.ND
 
     These must be drawn like later pools: the mean p_none on them is their fraction without a right candidate.
     """
-    from scipy.optimize import minimize  # slow to import, and predictions don't fit
+    from sklearn.linear_model import LogisticRegression  # slow to import, and predictions don't fit
 
     num_answerable = int(answerable.sum())
     num_unanswerable = len(answerable) - num_answerable
@@ -85,24 +85,12 @@ def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.ND
     means, scales = features.mean(axis=0), features.std(axis=0)
     scales = np.where(scales > 1e-9 * np.maximum(1.0, np.abs(means)), scales, 1.0)  # e.g. entropies of equal logits
     standard = (features - means) / scales
-    is_none = (~answerable).astype(np.float64)
-
-    def loss_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:
-        weights, offset = parameters[:-1], parameters[-1]
-        z = standard @ weights + offset
-        residual = expit(z) - is_none
-        loss = float(np.sum(np.logaddexp(0, z) - is_none * z) + weights @ weights / 2)
-        return loss, np.append(standard.T @ residual + weights, residual.sum())
-
-    start = np.zeros(len(FEATURES) + 1)
-    best: Any = minimize(
-        loss_and_gradient, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-8, "maxiter": 1000}
-    )
+    fitted = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(standard, ~answerable)
     return NoneOfThese(
         means=tuple(means.tolist()),
         scales=tuple(scales.tolist()),
-        weights=tuple(best.x[:-1].tolist()),
-        offset=float(best.x[-1]),
+        weights=tuple(fitted.coef_[0].tolist()),
+        offset=float(fitted.intercept_[0]),
         num_answerable=num_answerable,
         num_unanswerable=num_unanswerable,
     )

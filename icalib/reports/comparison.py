@@ -71,16 +71,7 @@ class MethodRow:
     def ranks(self) -> bool:
         """Whether R@1 is above what chance gives, one-sided at 5 %; True where the results don't say."""
         recall, limit = self.mean("R@1"), self.mean("R@1_chance")
-        limit = self._chance_limit_of_equal_pools() if limit is None else limit
         return recall is None or limit is None or recall > limit
-
-    def _chance_limit_of_equal_pools(self) -> float | None:
-        """Return R@1_chance for runs that were finished before it was measured, as if all pools were alike."""
-        mean_prob, gap, num_pools = (self.mean(name) for name in ("mean_prob", "gap", "num_pools"))
-        if mean_prob is None or gap is None or not num_pools:
-            return None
-        chance = mean_prob - gap
-        return chance + 1.645 * math.sqrt(max(0.0, chance * (1 - chance)) / num_pools)
 
     def deviation(self, metric: str) -> float | None:
         """Sample standard deviation over the seeds; None below two seeds, or where one has no value."""

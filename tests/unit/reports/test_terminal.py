@@ -51,7 +51,7 @@ def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
 
 def test_what_ranks_by_chance_is_never_the_best() -> None:
     """A ranker that always answers the base rate has an ECE of 0."""
-    level = {"gap": 0.0, "mean_prob": 0.1, "num_pools": 200.0}
+    level = {"R@1_chance": 0.135}
     chance, fair = {"R@1": 0.11, "ECE": 0.0, **level}, {"R@1": 0.6, "ECE": 0.03, **level}
     rows = method_rows([_result("bm25", 1, **chance), _result("bert", 1, **fair)])
     assert [row.ranks for row in rows] == [False, True]
