@@ -198,11 +198,17 @@ def _existing(out: Path, inputs: Mapping[str, Any], note: Note) -> PoolSet:
     return pool_set
 
 
+_NO_TRAINING = (
+    ": the split of all records, which they have themselves or by a word in their file's name, is another. Rename the "
+    "file if that word means something else; pools for `evaluate` may be so"
+)
+
+
 def _remarks(pool_set: PoolSet, num_copies: int) -> Iterator[str]:
     """Yield what is unusual; `num_copies` counts texts of validation or test that occur in another split, too."""
-    for split, number in pool_set.num_pools.items():
-        if not number:
-            yield f"there are no {split} pools"
+    empty = [split for split, number in pool_set.num_pools.items() if not number]
+    if empty:
+        yield f"there are no {' and no '.join(empty)} pools" + _NO_TRAINING * ("train" in empty)
     for which, number_of in (("without a", pool_set.num_unanswerable), ("with several", pool_set.num_several_right)):
         if number_of:
             counts = ", ".join(f"{number} {split}" for split, number in number_of.items())
