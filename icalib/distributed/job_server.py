@@ -33,6 +33,7 @@ _NO_CODE = (
     *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "*.env", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
     *("token", "*token.txt", "*.token", "*_token", "*-token", "*kubeconfig*", "*credentials*.json"),
     *("credentials", "service*account*.json", "secrets.json", "secrets.toml", "secrets.y*ml"),
+    "!*.js.gz",  # the reports' plot library
 )
 """What Ray leaves out of the code that it uploads, as lines of a .gitignore, besides what git ignores: hidden files,
 data, weights, runs, and what is named as keys, tokens and other secrets often are."""

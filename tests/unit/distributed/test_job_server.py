@@ -92,8 +92,6 @@ def test_the_code_of_the_project_and_of_icalib_is_uploaded(tmp_path: Path) -> No
 
 
 def test_data_weights_runs_and_secrets_stay_here(tmp_path: Path) -> None:
-    from ray._private.runtime_env.packaging import create_package
-
     kept = {"pyproject.toml", "lab/__init__.py", "lab/pools/words.txt", "lab/tokens.py"}
     secrets = {
         *("token", "lab/token", "hf_token", "hf-token.txt", "id_rsa", "lab/id_ed25519.pub", "kubeconfig"),
@@ -104,10 +102,22 @@ def test_data_weights_runs_and_secrets_stay_here(tmp_path: Path) -> None:
     for name in kept | others | secrets:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    excludes = uploaded_code(tmp_path)["excludes"]
-    create_package(str(tmp_path), tmp_path / "code.zip", include_gitignore=True, excludes=excludes)
-    names = ZipFile(tmp_path / "code.zip").namelist()
-    assert {name for name in names if not name.endswith("/")} == kept
+    assert uploaded(tmp_path, tmp_path) == kept
+
+
+def test_all_of_icalibs_own_files_are_uploaded(tmp_path: Path) -> None:
+    folder = CHECKOUT / "icalib"
+    own = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert uploaded(folder, tmp_path) == own
+
+
+def uploaded(folder: Path, scratch: Path) -> set[str]:
+    """The files of a folder that Ray uploads."""
+    from ray._private.runtime_env.packaging import create_package
+
+    package = scratch / "code.zip"
+    create_package(str(folder), package, include_gitignore=True, excludes=uploaded_code(folder)["excludes"])
+    return {name for name in ZipFile(package).namelist() if not name.endswith("/")}
 
 
 def test_a_variable_to_pass_on_must_be_set(memory: MemoryServer, tmp_path: Path) -> None:
