@@ -8,7 +8,7 @@ state=${XDG_STATE_HOME:-$HOME/.local/state}/icalib/local-cluster
 token=$state/token     # mode 0600, created once, kept by `down`
 pidfile=$state/pid     # of local_nodes.py, which leads the session (setsid) of all nodes
 exports=$state/exports # environment variables to reach the nodes
-scratch=$state/scratch # a link to Ray's folder: socket paths in a long home folder could exceed 107 bytes, their limit
+scratch=$state/scratch # a link to Ray's folder in /tmp: elsewhere paths of sockets could exceed 107 bytes, their limit
 log=$state/nodes.log
 
 nodes=2
@@ -149,7 +149,7 @@ up() {
     require_free --port "$port"
     require_free --dashboard-port "$dashboard_port"
     make_token "$python"
-    ln -s "$(mktemp -d "${TMPDIR:-/tmp}/icalib-local-XXXXXX")" "$scratch"
+    ln -s "$(mktemp -d /tmp/icalib-local-XXXXXX)" "$scratch"
     write_exports
     trap 'stop_nodes; exit 130' INT TERM
     start_nodes "$python"
