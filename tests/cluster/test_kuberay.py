@@ -83,6 +83,19 @@ def test_kuberay_knows_each_key(name: str) -> None:
                 assert key not in KEYS or part.keys() <= KEYS[key]
 
 
+def test_each_resource_has_a_head_service_of_its_own() -> None:
+    """KubeRay calls it NAME-head-svc for clusters, services and jobs alike."""
+    names = [manifest(name)[0]["metadata"]["name"] for name in ("raycluster", "rayservice", *JOBS)]
+    assert len(set(names)) == len(names)
+
+
+def test_gpus_are_there_before_a_run_counts_them() -> None:
+    """A run asks for no more GPUs than it finds, so that an autoscaler would never start pods that have them."""
+    for spec in (manifest("raycluster")[0]["spec"], *(job(name)["rayClusterSpec"] for name in JOBS)):
+        (gpu,) = [group for group in spec["workerGroupSpecs"] if group["groupName"] == "gpu"]
+        assert gpu["replicas"] == gpu["minReplicas"] == gpu["maxReplicas"] > 0
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_kueue_can_queue_each_job(name: str) -> None:
     """It takes RayJobs of at most eight groups of pods, whose clusters have fixed sizes and end with the job."""
