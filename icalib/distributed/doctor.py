@@ -37,6 +37,7 @@ _PACKAGES = ("ray", "torch", "transformers", "deepspeed")
 def join(address: str | None) -> Check:
     """Start Ray or join the cluster at the address, and return the check of that."""
     notes: list[str] = []
+    address = address or os.environ.get("RAY_ADDRESS")
     try:
         start(address, note=notes.append)
     except (IcalibError, RuntimeError, ValueError) as error:  # some of Ray's own errors are RuntimeErrors
@@ -72,7 +73,9 @@ def examine(runs: Path, num_workers: int | None, on_begin: Callable[[str], None]
     folder = runs / f"doctor-{secrets.token_hex(4)}"
     gpus = sum(node.gpus for node in nodes)
     resources = Resources(num_workers or gpus or 2, gpus > 0, 1, num_scorers=2)
-    needed = [check_storage(nodes, folder), check_workers(resources)]
+    # A head where nothing is scheduled needs no storage; on clouds it has no rights to it.
+    busy = [node for node in nodes if node.cpus or node.gpus]
+    needed = [check_storage(busy, folder), check_workers(resources)]
     yield from needed
     if any(check.status != "ok" for check in needed):
         yield Check("training step", "warn", "skipped", "Do first what storage and workers need.")
