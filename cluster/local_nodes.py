@@ -29,8 +29,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Start the nodes, print the head's address, wait for a signal and stop them."""
     options = arguments()
-    # By default every node would offer the whole machine's memory.
-    memory = psutil.virtual_memory().available // (options.nodes + 1) - _OBJECT_STORE_BYTES
+    # By default every node would offer the whole machine's memory. The head, where nothing runs, offers next to none:
+    # a job that asks for more than any node has would wait forever.
+    memory = psutil.virtual_memory().available // options.nodes - _OBJECT_STORE_BYTES
     cluster = Cluster(
         initialize_head=True,
         head_node_args={
@@ -40,7 +41,7 @@ def main() -> None:
             "dashboard_host": "127.0.0.1",
             "dashboard_port": options.dashboard_port,
             "dashboard_agent_listen_port": 0,  # any free port: another Ray on this machine may use the default
-            "memory": memory,
+            "memory": 2**20,
             "object_store_memory": _OBJECT_STORE_BYTES,
         },
     )
