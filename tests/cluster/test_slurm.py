@@ -26,7 +26,8 @@ JOB = {
 # Each stand-in notes its words, and what a Ray node would find in its environment.
 NOTE = """#!/usr/bin/env bash
 line=$(printf '%q ' "$(basename "$0")" "$@" "auth=$RAY_AUTH_MODE" "token=$(stat -c %a "$RAY_AUTH_TOKEN_PATH")" \
-    "usage=$RAY_USAGE_STATS_ENABLED" "report=$RAY_USAGE_STATS_REPORT_URL" "address=$RAY_ADDRESS")
+    "usage=$RAY_USAGE_STATS_ENABLED" "report=$RAY_USAGE_STATS_REPORT_URL" "address=$RAY_ADDRESS" \
+    "cpus=$SRUN_CPUS_PER_TASK")
 printf '%s\\n' "$line" >>"$NOTES"
 """
 # Stands in for await_nodes.py too: both `ray start` have been seen.
@@ -104,13 +105,14 @@ def test_nodes_find_a_token_that_only_the_user_can_read_and_that_ends_with_the_j
 def test_whole_nodes_run_symmetrically(workplace: Path) -> None:
     code, (asked, started) = run(EXCLUSIVE, workplace)
     assert code == 0  # srun's
-    assert asked[-6] == "--ip-address"
+    assert asked[-7] == "--ip-address"
     assert started[1:5] == ["--nodes=2", "--ntasks=2", "bash", "-c"]
     separator = started.index("--")
     options = dict(zip(started[7:separator:2], started[8:separator:2], strict=True))
     assert options == {"--address": "192.0.2.1:6379", "--min-nodes": "2", "--num-cpus": "16", "--num-gpus": "4"}
     assert started[separator + 1 : separator + 6] == ["icalib", "run", "icast", "--data", "/shared/my pools"]
     assert values(started)["address"] == "192.0.2.1:6379"
+    assert values(started)["cpus"] == options["--num-cpus"]
 
 
 def test_shared_nodes_start_a_ray_of_their_own(workplace: Path) -> None:
@@ -133,7 +135,7 @@ def test_shared_nodes_start_a_ray_of_their_own(workplace: Path) -> None:
     )
     assert options["node-ip-address"] == "192.0.2.1"
     for node in (options, values(worker)):
-        assert (node["num-cpus"], node["num-gpus"]) == ("8", "4")
+        assert (node["num-cpus"], node["num-gpus"], node["cpus"]) == ("8", "4", "8")
         assert int(node["memory"]) + int(node["object-store-memory"]) <= 1000 * 2**20
 
 
