@@ -187,6 +187,7 @@ def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage(name: str) ->
     given = command.commands[verb].make_context(verb, arguments).params
     assert given["data"].is_relative_to("/mnt/icalib")
     assert given["runs"].is_relative_to("/mnt/icalib")
+    assert given["labelled"]  # pools need not have a fraction of their own, and each retry would start a cluster
     if verb == "sweep":
         assert (TUNE_SPACES / f"{given['space']}.py").exists()
     else:

@@ -38,6 +38,8 @@ def test_its_scripts_are_bash_and_end_in_a_command_of_ours_on_a_bucket(task: dic
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     (line,) = [line for line in task["run"].splitlines() if line.strip().startswith("icalib ")]
     _, verb, *arguments = shlex.split(line)
-    assert all(value.startswith("s3://") for value in arguments[2::2])
+    given_words = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+    assert all(given_words[option].startswith("s3://") for option in ("--data", "--runs"))
     given = typer.main.get_command(app).commands[verb].make_context(verb, arguments).params
     assert given["method"] in method_names()
+    assert given["labelled"]  # pools need not have a fraction of their own
