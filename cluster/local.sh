@@ -159,7 +159,7 @@ up() {
     cat "$exports"
     say "Running. With these variables in your shell (eval \"\$(cluster/local.sh up)\" sets them) you can use:"
     say "  icalib doctor"
-    say "  icalib submit jobs/icast.yaml"
+    say "  icalib submit jobs/icast.yaml --set options.data=\$PWD/pools/mine --set options.runs=\$PWD/runs"
     say "  cluster/local.sh down"
 }
 
