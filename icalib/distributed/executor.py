@@ -55,7 +55,9 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
     )(_compute_shards).options(name=type(job).__name__)
-    missing = [index for index in range(len(shards)) if not job.shard_path(folder, index).is_file()]
+    # Listed: asking NFS for each file that isn't there yet would hide it for a while once another node has written it.
+    written = set(folder.rglob("*"))
+    missing = [index for index in range(len(shards)) if job.shard_path(folder, index) not in written]
     size = _shards_per_task(len(missing), resources) if use_gpu else 1
     todo = [missing[start : start + size] for start in range(0, len(missing), size)]
     running: dict[Any, list[int]] = {}
