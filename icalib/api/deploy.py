@@ -163,9 +163,8 @@ def pair_texts(
 
     `context` has the last utterances of a dialogue, oldest first: texts, or objects with `text`.
     """
-    from icalib.encoders.backbone import load_tokenizer
-    from icalib.exports.texts import PairTexts
+    from icalib.exports.texts import PairTexts, read_tokenizer
 
     path = local_path(folder)
     pull(path)
-    return PairTexts.read(path).pairs(load_tokenizer(str(path)), context, candidates)
+    return PairTexts.read(path).pairs(read_tokenizer(path), context, candidates)

@@ -7,6 +7,7 @@ utterances are joined by a separator that leaves the tokens of each one as they 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from icalib.core.files import read_json
 from icalib.data.encoding import Budget, Encoded, Layout
 from icalib.data.questions import Candidates, validated
 from icalib.data.schema import Pool
-from icalib.encoders.backbone import Tokenizer, backbone_path, quiet_transformers
+from icalib.encoders.backbone import Tokenizer, backbone_path, loading, quiet_transformers
 
 EXPORT_FILE = "icalib_export.json"
 """File in an exported folder that says how its texts are written, and what was exported."""
@@ -69,6 +70,19 @@ class PairTexts(Settings):
         """Read how the texts of an exported folder are written, or raise a RunFolderError."""
         path = folder / EXPORT_FILE
         return validated_file(path, cls, read_json(path)["texts"])
+
+
+@lru_cache(maxsize=4)
+def read_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of an exported folder, which reads separators between utterances as one token each."""
+    from transformers import AutoTokenizer
+
+    with loading(partial(_unreadable, folder)):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _unreadable(folder: Path, reason: str) -> SettingError:
+    return SettingError(f"the tokenizer of {folder} can't be read: {reason} Export the run again.")
 
 
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from helpers.tiny_models import tiny_ranker
 
+import icalib
 from icalib.core.errors import DataError, SettingError
+from icalib.core.files import write_json
 from icalib.encoders.backbone import Tokenizer
-from icalib.exports.texts import stock_tokenizer, texts_of
+from icalib.exports.stock import write_tokenizer
+from icalib.exports.texts import EXPORT_FILE, stock_tokenizer, texts_of
 
 CONTEXT = ["My printer hums!", "which (model)?", "the laser printer, v2.1; it prints [SEP] blank pages"]
 CANDIDATES = ["restart it.", "seat the fuser unit"]
@@ -60,6 +63,18 @@ def test_long_texts_keep_whole_words_of_the_contexts_end_and_the_candidates_star
     assert len(stock(context, candidate, truncation=True)["input_ids"]) <= stock.model_max_length
     stock_ids = stock(long, CANDIDATES[0], truncation=True)["input_ids"]
     assert stock_ids[-len(tokenize([CANDIDATES[0]])[0]) - 1 : -1] == tokenize([CANDIDATES[0]])[0]
+
+
+def test_separators_count_as_one_token_when_a_long_context_is_cut(tiny_bert: Path, tmp_path: Path) -> None:
+    layout, tokenize = tiny_ranker(tiny_bert, turn_separators=True).layout, Tokenizer(str(tiny_bert))
+    stock = stock_tokenizer(str(tiny_bert), layout, has_segments=True)
+    write_tokenizer(tmp_path, stock)
+    texts = texts_of(layout, tokenize, stock, 40)
+    write_json(tmp_path / EXPORT_FILE, {"texts": texts.model_dump(mode="json")})
+    turns = ["ok"] * 40
+    ((context, _),) = icalib.pair_texts(tmp_path, turns, ["yes"])
+    expected = layout.context_ids([np.array(ids) for ids in tokenize(turns)], None)
+    assert stock(context, add_special_tokens=False)["input_ids"] == expected.tolist()
 
 
 def test_empty_texts_are_refused(tiny_bert: Path) -> None:
