@@ -109,7 +109,8 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: 
     from transformers import AutoTokenizer
 
     limits = layout.limits
-    of_candidate = limits.max_candidate_tokens + layout.num_separators if of_pairs else 0
+    of_pair = limits.max_context_tokens + layout.num_separators + limits.max_candidate_tokens
+    longest = of_pair if of_pairs else max(limits.max_context_tokens, limits.max_candidate_tokens)
     with quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(
             backbone_path(name),
@@ -118,7 +119,7 @@ def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: 
             truncation_side="left",
             split_special_tokens=not layout.turn_separators,
             model_input_names=["input_ids", *["token_type_ids"] * has_segments, "attention_mask"],
-            model_max_length=limits.max_context_tokens + of_candidate + 2,
+            model_max_length=longest + 2,
         )
     if tokenizer.num_special_tokens_to_add(pair=True) != layout.num_separators + 2:  # as in Llama's
         tokenizer.backend_tokenizer.post_processor = _template(tokenizer, layout)

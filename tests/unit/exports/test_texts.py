@@ -11,6 +11,7 @@ from helpers.tiny_models import tiny_ranker
 import icalib
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import write_json
+from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer
 from icalib.exports.stock import write_tokenizer
 from icalib.exports.texts import EXPORT_FILE, stock_tokenizer, texts_of
@@ -75,6 +76,16 @@ def test_separators_count_as_one_token_when_a_long_context_is_cut(tiny_bert: Pat
     ((context, _),) = icalib.pair_texts(tmp_path, turns, ["yes"])
     expected = layout.context_ids([np.array(ids) for ids in tokenize(turns)], None)
     assert stock(context, add_special_tokens=False)["input_ids"] == expected.tolist()
+
+
+def test_a_bi_encoders_candidates_may_be_longer_than_its_contexts(tiny_bert: Path) -> None:
+    budget = Budget(max_context_tokens=8, max_candidate_tokens=32)
+    layout, tokenize = tiny_ranker(tiny_bert, budget=budget).layout, Tokenizer(str(tiny_bert))
+    stock = stock_tokenizer(str(tiny_bert), layout, has_segments=True, of_pairs=False)
+    ((_, candidate),) = texts_of(layout, tokenize, stock, 3).pairs(stock, ["ok"], ["restart it. " * 30])
+    (ids,) = tokenize([candidate])
+    assert len(ids) == 32
+    assert stock(candidate, truncation=True)["input_ids"] == layout.single(np.array(ids)).tolist()
 
 
 def test_empty_texts_are_refused(tiny_bert: Path) -> None:
