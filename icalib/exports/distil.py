@@ -16,9 +16,11 @@ from icalib.core.job import Artifact, LocalJob
 from icalib.core.stage_cache import StageCache, StageName
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import Split
+from icalib.encoders.backbone import Tokenizer, load_tokenizer
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.exports.subject import MEASURED, Subject, fitted, known_scores, scores_of
+from icalib.exports.texts import utterance_separator
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
@@ -101,10 +103,16 @@ def _stages(run: FinishedRun, context: RunContext) -> tuple[Stages, StageCache]:
 
 
 def _student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Config:
-    """Return the plain cross-encoder with the backbone, depth and token limits of another encoder."""
+    """Return the plain cross-encoder with the backbone, depth and token limits of another encoder.
+
+    It separates utterances where stock rerankers, which get them as one text, need that to read the same tokens.
+    """
     shared = {name: getattr(encoder, name) for name in ("backbone", "budget", "turn_separators")}
     if isinstance(encoder, BackboneEncoder.Config):
         shared |= {"num_layers": encoder.num_layers, "dropout": encoder.dropout}
+    tokenize, tokenizer = Tokenizer(encoder.backbone), load_tokenizer(encoder.backbone)
+    if utterance_separator(tokenize, tokenizer, separated=False) is None:
+        shared["turn_separators"] = True
     return TransformerEncoder.Config(**shared)
 
 

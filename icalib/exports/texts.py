@@ -87,16 +87,29 @@ def _unreadable(folder: Path, reason: str) -> SettingError:
 
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:
     """Return how pairs are written so that a stock tokenizer gives icalib's tokens, or raise a SettingError."""
-    special = tokenizer.convert_ids_to_tokens(layout.separator)
-    wanted = (f" {special} ", special) if layout.turn_separators else (" ", "")
-    for separator in wanted:
-        if all(_same_ids(layout, tokenize, tokenizer, probe, separator) for probe in PROBES):
-            return PairTexts(utterance_separator=separator, context_turns=context_turns, limits=layout.limits)
+    separator = utterance_separator(tokenize, tokenizer, separated=layout.turn_separators)
+    if separator is not None:
+        return PairTexts(utterance_separator=separator, context_turns=context_turns, limits=layout.limits)
     raise SettingError(
         "the backbone's tokenizer gives the utterances of a context other tokens when they are one text, as stock "
-        "rerankers get them (byte-level BPE marks the space before a word). Train with "
-        "encoder.turn_separators=true, or export with --format onnx, which reads token ids."
+        "rerankers get them (byte-level BPE marks the space before a word). Add --distil, whose student separates "
+        "utterances. A cross-encoder alone can also be trained with encoder.turn_separators=true, or exported with "
+        "--format onnx, which reads token ids."
     )
+
+
+def utterance_separator(tokenize: Tokenizer, tokenizer: Any, *, separated: bool) -> str | None:
+    """Return what joins utterances to one text of which a stock tokenizer gives icalib's ids; None if nothing does.
+
+    `separated` says whether icalib's have a separator between utterances.
+    """
+    special = tokenizer.convert_ids_to_tokens(tokenize.separator)
+    wanted = (f" {special} ", special) if separated else (" ", "")
+    between = [tokenize.separator] * separated
+    for separator in wanted:
+        if all(_same_ids(tokenize, tokenizer, probe, separator, between) for probe in PROBES):
+            return separator
+    return None
 
 
 def stock_tokenizer(name: str, layout: Layout, *, has_segments: bool, of_pairs: bool = True) -> Any:
@@ -136,11 +149,13 @@ def _template(tokenizer: Any, layout: Layout) -> TemplateProcessing:
     return TemplateProcessing(context, [*context, *between, *candidate], ids)
 
 
-def _same_ids(layout: Layout, tokenize: Tokenizer, tokenizer: Any, utterances: Sequence[str], separator: str) -> bool:
+def _same_ids(
+    tokenize: Tokenizer, tokenizer: Any, utterances: Sequence[str], separator: str, between: Sequence[int]
+) -> bool:
     ids: list[int] = []
     for number, utterance_ids in enumerate(tokenize(list(utterances))):
-        ids += [layout.separator] * bool(number and layout.turn_separators) + utterance_ids
-    return tokenizer(separator.join(utterances), add_special_tokens=False)["input_ids"] == ids
+        ids += [*(between if number else ()), *utterance_ids]
+    return tokenizer(separator.join(utterances), add_special_tokens=False, verbose=False)["input_ids"] == ids
 
 
 def _end(tokenizer: Any, text: str, max_tokens: int) -> str:

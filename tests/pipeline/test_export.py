@@ -121,6 +121,20 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     assert targets.read_bytes() == whole
 
 
+def test_a_student_separates_utterances_where_stock_rerankers_need_that(
+    around: RunContext, tiny_pools: Path, tiny_roberta: Path, pools: list[Pool], tmp_path: Path
+) -> None:
+    teacher = finished(around, tiny_pools, tiny_roberta, "bytes")
+    with pytest.raises(SettingError, match="Add --distil"):
+        icalib.export(teacher.folder.path, tmp_path / "exact")
+    options: dict[str, Any] = {"distil": True, "limit": 10, "runs": around.runs, "executor": "local"}
+    folder = icalib.export(teacher.folder.path, tmp_path / "student", **options)
+    pairs = icalib.pair_texts(folder, [turn.text for turn in pools[0].context], pools[0].candidates)
+    assert "</s>" in pairs[0][0]
+    found = cross_encoder(folder).predict(pairs)
+    assert ((found > 0) & (found < 1)).all()
+
+
 @pytest.mark.slow  # building a graph takes half a minute
 def test_a_graph_gives_the_runs_calibrated_probabilities(
     around: RunContext, tiny_pools: Path, tiny_bert: Path, pools: list[Pool], tmp_path: Path

@@ -43,7 +43,7 @@ def test_a_stock_tokenizer_gives_the_same_ids(
 
 def test_byte_level_tokens_need_separators(tiny_roberta: Path) -> None:
     layout = tiny_ranker(tiny_roberta).layout
-    with pytest.raises(SettingError, match=r"encoder\.turn_separators=true"):
+    with pytest.raises(SettingError, match=r"Add --distil, .*encoder\.turn_separators=true"):
         texts_of(
             layout, Tokenizer(str(tiny_roberta)), stock_tokenizer(str(tiny_roberta), layout, has_segments=False), 3
         )
