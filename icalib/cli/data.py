@@ -17,7 +17,7 @@ from icalib.core.errors import SettingError
 @verb
 def simulate(
     out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
-    dialogues: Annotated[int, typer.Option(help="Number of dialogues; about 1.7 pools each.")] = 600,
+    dialogues: Annotated[int, typer.Option(help="Number of dialogues; about 2.3 pools each.")] = 600,
     seed: Annotated[int, typer.Option(help="Seed of the corpus.")] = 1,
 ) -> None:
     """Write a simulated support-desk corpus with known noise, in the JSONL form that prepare reads."""

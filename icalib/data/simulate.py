@@ -114,7 +114,7 @@ def simulate(
 ) -> Simulation:
     """Write a corpus in icalib's JSONL format, and its `Simulation` beside it (`<name>.truth.json`).
 
-    Dialogues have about 1.7 responses each; 70, 15 and 15 % of them are for training, validation and test. The noises
+    Dialogues have about 2.3 responses each; 70, 15 and 15 % of them are for training, validation and test. The noises
     are the probabilities that an utterance's intent is another one, and that a reply is a wrong one.
     """
     for name, noise in (("intent_noise", intent_noise), ("label_noise", label_noise)):

@@ -39,6 +39,7 @@ def test_splits_and_noise_are_as_reported(tmp_path: Path) -> None:
     truth = simulate(tmp_path / "desk.jsonl", num_dialogues=2000, label_noise=0.1, intent_noise=0.0)
     splits = [dialogue.split for dialogue in read(tmp_path / "desk.jsonl")]
     assert [splits.count(s) for s in ("train", "validation", "test")] == [1400, 300, 300]
+    assert sum(truth.num_responses.values()) / 2000 == pytest.approx(2.3, abs=0.1)  # as the help of simulate says
     assert list(truth.best_reachable.values()) == pytest.approx([0.9] * 3, abs=0.04)
     assert Simulation.model_validate(json.loads((tmp_path / "desk.jsonl.truth.json").read_text())) == truth
 
