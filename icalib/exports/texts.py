@@ -67,9 +67,15 @@ class PairTexts(Settings):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read how the texts of an exported folder are written, or raise a RunFolderError."""
+        """Read how an exported folder's texts are written; a SettingError if none has the tokens of training."""
         path = folder / EXPORT_FILE
-        return validated_file(path, cls, read_json(path)["texts"])
+        texts = read_json(path)["texts"]
+        if texts is None:
+            raise SettingError(
+                f"{folder} reads token ids: its tokenizer gives no text of a context the tokens of training. Its "
+                "README.md says how ids are made."
+            )
+        return validated_file(path, cls, texts)
 
 
 @lru_cache(maxsize=4)

@@ -78,6 +78,12 @@ def test_separators_count_as_one_token_when_a_long_context_is_cut(tiny_bert: Pat
     assert stock(context, add_special_tokens=False)["input_ids"] == expected.tolist()
 
 
+def test_a_graph_without_texts_says_that_it_reads_ids(tmp_path: Path) -> None:
+    write_json(tmp_path / EXPORT_FILE, {"texts": None})
+    with pytest.raises(SettingError, match=r"reads token ids.*README\.md"):
+        icalib.pair_texts(tmp_path, ["ok"], ["yes"])
+
+
 def test_a_bi_encoders_candidates_may_be_longer_than_its_contexts(tiny_bert: Path) -> None:
     budget = Budget(max_context_tokens=8, max_candidate_tokens=32)
     layout, tokenize = tiny_ranker(tiny_bert, budget=budget).layout, Tokenizer(str(tiny_bert))
