@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Address, Executor, Labelled, parsed_pairs, place_argument, place_option
+from icalib.cli.options import Address, Executor, parsed_pairs, place_argument, place_option
 from icalib.cli.output import say, starting
 from icalib.core.errors import SettingError
 
@@ -38,7 +38,13 @@ class PoolSetOptions:
             "contexts, right responses and splits (docs/papers.md); options that contradict the paper are refused."
         ),
     ] = None
-    labelled: Labelled = None
+    labelled: Annotated[
+        float | None,
+        typer.Option(
+            help="Fraction of the training pools whose right answer methods see, unless a run has another; default: "
+            "that of the pools with intents, where only some have any."
+        ),
+    ] = None
     format: Annotated[
         str | None,
         typer.Option(

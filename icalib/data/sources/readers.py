@@ -34,7 +34,7 @@ READERS = Extensions(
 """All readers. The order decides the format of a folder with files of several formats."""
 NO_OPTIONS: Mapping[str, Any] = {}
 _CURE = (
-    "Records of one JSON object become lines with jq -c '.[]'. "
+    "Records of one JSON object become lines with jq -c '.[]', those of a list in it with jq -c '.NAME[]'. "
     "A table whose columns have other names is read with --columns id=NAME,sender=NAME,text=NAME (one message a row) "
     "or --columns query=NAME,positive=NAME,negative=NAME (ready-made ranking data). --format names a format, or the "
     "import path of a reader of your own (my_lab.module:name)."

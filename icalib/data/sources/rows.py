@@ -107,6 +107,8 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             yield Raw(path, taken[0].line, "\n".join(raw.text for raw in taken), row, problem=problem)
             taken.clear()
     except csv.Error as error:
+        for raw in taken:  # the zero bytes of UTF-16 break a line in two for `csv`
+            refuse_bad_bytes(replace(raw, cure="--skip-bad cannot skip this"))
         raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[0].line) from error
 
 
