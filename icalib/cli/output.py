@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from icalib.core.display import display
 from icalib.core.text import printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def near(path: Path) -> Path:
 
 def starting(what: str) -> None:
     """Print the first line of a verb that is about to import torch or Ray, which takes seconds."""
-    if "torch" not in sys.modules:
+    if "torch" not in sys.modules and not display().quiet:
         say(f"{what}: loading libraries …")
 
 
