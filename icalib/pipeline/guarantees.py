@@ -142,9 +142,10 @@ class Guarantees:
             return None
         found = self.promise(options.max_error, options.confidence)
         if found.threshold is None:
+            others = "" if found.num_needed is None else ", or label more test pools"
             raise DataError(
                 found.refusal,
-                "Allow more errors or less confidence (--max-error, --confidence), or label more test pools.",
+                f"Allow more errors or less confidence (--max-error, --confidence){others}.",
                 path=self._folder.path,
             )
         return found

@@ -21,7 +21,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 from icalib.pipeline.finished import FinishedRun, evaluate, iter_predictions
-from icalib.pipeline.guarantees import Guarantees
+from icalib.pipeline.guarantees import AnswerOptions, Guarantees
 from icalib.pipeline.run import RunContext, run
 
 Command = Callable[..., tuple[int, str, str]]
@@ -158,6 +158,12 @@ def test_questions_are_answered_where_the_run_is_sure(
     assert f"{sum(not answer['abstained'] for answer in answers)} of {len(ids)} answered" in err
     mean_size = np.mean([len(answer["set"]) for answer in answers])
     assert f"sets have {mean_size:.1f} candidates on average" in err
+
+
+def test_labels_are_no_remedy_where_the_surest_answers_are_wrong(teacher: FinishedRun) -> None:
+    with pytest.raises(DataError, match=r"nor can more: .* Allow more errors or less confidence") as refused:
+        Guarantees(teacher.folder).check(AnswerOptions(max_error=0.001))
+    assert "label more" not in str(refused.value)
 
 
 def test_what_cannot_be_used_is_refused(teacher: FinishedRun, bm25: FinishedRun, elsewhere: Path) -> None:
