@@ -23,7 +23,7 @@ from icalib.core.files import content_digest, read_json, write_json
 from icalib.core.locks import alone
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
-from icalib.core.stage_cache import LOCKS, JobCache, StageCache
+from icalib.core.stage_cache import LOCKS, JobCache, Stage, StageCache
 from icalib.core.storage import is_mirrored, location, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import read_column, read_pool_set, read_rows
@@ -312,8 +312,6 @@ def _write_result(
     provenance["finished"] = datetime.now(UTC).isoformat(timespec="milliseconds")
     folder.write_json("provenance.json", provenance)
     metrics = folder.metrics().to_pylist()
-    own = {stage.digest for stage in cache.finished if not stage.reused}
-    reused = {stage.digest: stage.seconds for stage in cache.finished if stage.digest not in own}
     folder.finish(
         {
             "run": location(folder.path),
@@ -325,10 +323,15 @@ def _write_result(
                 split: {row["metric"]: row["value"] for row in metrics if row["split"] == split}
                 for split in reversed(evaluated)
             },
-            "seconds": {
-                **{str(stage.name): round(stage.seconds, 2) for stage in cache.finished},
-                # with what earlier runs took for the stages that are reused, so that methods can be compared
-                "total": round(seconds + sum(reused.values()), 2),
-            },
+            "seconds": seconds_of(cache.finished, seconds),
         }
     )
+
+
+def seconds_of(finished: Sequence[Stage], elapsed: float) -> dict[str, float]:
+    """Return the seconds of a run's stages by name, one that is read again under another name once, and `total`: what
+    elapsed, with what earlier runs took for the stages that are reused, so that methods can be compared.
+    """
+    stages = {stage.digest: stage for stage in reversed(finished)}.values()
+    total = elapsed + sum(stage.seconds for stage in stages if stage.reused)
+    return {**{str(stage.name): round(stage.seconds, 2) for stage in reversed(stages)}, "total": round(total, 2)}
