@@ -83,7 +83,8 @@ class RunFolder:
         if not (run.path / "config.yaml").is_file():
             found = "has no config.yaml" if run.path.is_dir() else "doesn't exist"
             raise RunFolderError(
-                f"{location(run.path)} is not a run folder: it {found}. Name a folder that `icalib run` wrote."
+                f"{location(run.path)} is not a run folder: it {found}. Name a folder that `icalib run` wrote, "
+                "runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED."
             )
         run.check_version()
         if not run.is_finished:
