@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -129,12 +129,17 @@ class Guarantees:
             threshold = np.where(self.covered(scores), promise.threshold, np.inf)
         in_set = None if options.sets is None else self.sets(scores, options.sets)
         answers = _answers(questions, scores, threshold, in_set)
-        notes = self._size_notes(scores)
+        return Predicted(answers, [*self._size_notes(scores), *self._promised(answers, scores, promise, options.sets)])
+
+    def _promised(
+        self, answers: Sequence[Answer], scores: PoolScores, promise: RiskControl | None, sets: float | None
+    ) -> Iterator[str]:
+        if (promise is None and sets is None) or not self.covered(scores).any():
+            return
         if promise is not None:
-            notes.append(_promise_note(answers, promise))
-        if options.sets is not None:
-            notes.append(_sets_note(answers, options.sets, self.tested.num_pools))
-        return Predicted(answers, notes)
+            yield _promise_note(answers, promise)
+        if sets is not None:
+            yield _sets_note(answers, sets, self.tested.num_pools)
 
     def _promise(self, options: AnswerOptions) -> RiskControl | None:
         """Return a promise that can be kept, if one is asked for."""

@@ -164,6 +164,9 @@ def test_predictions_are_those_of_the_command_line(
         predicted = ranker.predict(questions, max_error=0.97, confidence=0.6, sets=0.8)
         assert [answer.record() for answer in predicted.answers] == [json.loads(line) for line in out.splitlines()]
         assert len(predicted.notes) == 2  # the promise, and the sets
+    smaller = [{**question, "candidates": question["candidates"][:2]} for question in questions]
+    (note,) = ranker.predict(smaller, max_error=0.97, confidence=0.6, sets=0.8).notes
+    assert "No promise covers these questions" in note  # and none is made
 
 
 def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools: list[Pool]) -> None:
