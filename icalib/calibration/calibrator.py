@@ -82,7 +82,10 @@ class Temperature(AbstractCalibrator):
 
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap:
-        return AffineMap(slope=_best_slope(lambda slope: nll_from_logits(logit_N * slope, label_N)), offset=0.0)
+        # scores of other rankers have any unit; the median, so that outliers and zeros don't decide it
+        unit = float(np.median(np.abs(logit_N[logit_N != 0]))) if logit_N.any() else 1.0
+        scaled_N = logit_N / unit
+        return AffineMap(slope=_best_slope(lambda slope: nll_from_logits(scaled_N * slope, label_N)) / unit, offset=0.0)
 
 
 @final

@@ -57,6 +57,13 @@ def test_platt_takes_scores_of_any_scale() -> None:
     np.testing.assert_allclose(prob, expit([-3, 0, 3]), atol=0.02)
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e-4, 1e4, 1e9])
+def test_temperature_scaling_of_scores_does_not_depend_on_their_unit(unit: float) -> None:
+    logit, label = pairs(2000, seed=3, slope=0.7)
+    expected, fitted = (CALIBRATORS["temperature"].fit(scores, label) for scores in (logit, unit * logit))
+    np.testing.assert_allclose(fitted.apply(unit * logit), expected.apply(logit), rtol=1e-5)
+
+
 def test_platt_scaling_of_constant_scores_is_the_smoothed_base_rate() -> None:
     fitted = CALIBRATORS["platt"].fit(np.full(1000, 3.0), np.array([1] * 100 + [0] * 900))
     np.testing.assert_allclose(fitted.apply(np.array([3.0])), 0.1, atol=2e-3)
