@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +34,14 @@ from icalib.uncertainty.estimator import AbstractEstimator
 
 _TINY = 1e-15
 _LEAST = 1e-3  # weight, in logits per standard deviation, of a part that is the only one: it ranks, however badly
+_MOST_VARIANCE = 16.0  # of a part's logits on average, to which 32 nodes of quadrature are exact to 2e-4
 _MIN_GAIN = 1.0  # nats of all validation pairs together that a part must be worth (Akaike 1974: one parameter)
 
 
 class FitJob(LocalJob):
     """Fits the weights of the parts on validation."""
+
+    version: ClassVar[int] = 2  # weights are bounded by the variance that they give
 
     columns: dict[PartName, Artifact]
     """Validation columns of each part."""
@@ -126,7 +129,9 @@ class _Fit(NamedTuple):
 def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
     """Minimise the NLL of the mean over components of E σ(f), f Gaussian (mean field), with Platt's smoothed targets.
 
-    Each part is scaled by its spread, so that one start and one tolerance suit all of them.
+    Each part is scaled by its spread, so that one start and one tolerance suit all of them. Weights are bounded: where
+    variance outweighs the differences between pairs, probabilities depend on the ratio of weight and offset alone, and
+    both would grow without end.
     """
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
@@ -151,7 +156,8 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
 
     start = np.array([1.0 / len(columns)] * len(columns) + [float(logit(float(target_N.mean())))])
     least = _LEAST if len(columns) == 1 else 0.0
-    bounds = [(least, None)] * len(columns) + [(None, None)]
+    most = [float(np.sqrt(_MOST_VARIANCE / max(float(var_SN.mean()), _TINY))) for var_SN in variances]
+    bounds = [(min(least, bound), bound) for bound in most] + [(None, None)]
     best = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-12})
     weights = best.x[:-1] / scales
     prob_N = prob_of(torch.from_numpy(best.x)).numpy()

@@ -64,6 +64,19 @@ def test_a_variance_that_differs_between_pairs_shrinks_what_is_sure_too_often() 
     assert fitted.weight("intent") == pytest.approx(1.0, rel=0.1)
 
 
+def test_a_part_with_more_variance_than_signal_has_a_bounded_weight() -> None:
+    rng = np.random.default_rng(4)
+    label_N = np.tile([1, 0, 0, 0, 0], 400).astype(np.int32)
+    mean_N, var_N = 1e-3 * (rng.normal(size=2000) + 2 * label_N), 0.1 + 0.01 * rng.random(2000)
+    pools = {"pool_id": np.repeat(np.arange(400), 5).astype(str), "candidate": np.tile(np.arange(5), 400)}
+    column = Column(mean_N[None], var_N[None])
+    fitted = fit_sum({"intent": column}, pa.table({**pools, "label": label_N}))
+    found = fitted.of({"intent": {"plain": column}}, "plain", 2000)
+    assert found.var_SN.mean() <= 16.1
+    assert np.abs(found.mean_SN).max() < 10
+    assert fitted.nll < 0.4995  # that of the base rate is 0.5004
+
+
 def test_columns_are_added_component_by_component_and_one_component_is_repeated() -> None:
     rng = np.random.default_rng(2)
     one, five, both = (Column(rng.normal(size=(s, 7)), rng.random((s, 7))) for s in (1, 5, 5))
