@@ -74,10 +74,10 @@ def _of_gold(chosen: ChosenScores, labels: PseudoLabels) -> dict[str, Any]:
         return {}
     best, kept = _top_accuracy(chosen), labels.keep & known
     label, gold = labels.label[kept], chosen.gold[kept]
-    right = int(((label == 1) & (gold == 1)).sum())
+    right = (label == 1) & (gold == 1)
     return {
         "confusion": {
-            "true_positive": right,
+            "true_positive": int(right.sum()),
             "false_positive": int(((label == 1) & (gold == 0)).sum()),
             "true_negative": int(((label == 0) & (gold == 0)).sum()),
             "false_negative": int(((label == 0) & (gold == 1)).sum()),
@@ -85,7 +85,7 @@ def _of_gold(chosen: ChosenScores, labels: PseudoLabels) -> dict[str, Any]:
         "gold_pools": len(best),
         "top": float(best.sum()),
         "gold_selected": len(np.unique(chosen.row[kept])),
-        "right": right,
+        "right": len(np.unique(chosen.row[kept][right])),  # a pool may have several right ones
     }
 
 

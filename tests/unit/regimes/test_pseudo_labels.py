@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,13 @@ def test_a_summary_counts_what_a_round_did_whatever_the_shards() -> None:
     assert summary.base_accuracy == pytest.approx((1 + 0 + 1 + 0.5) / 4)
     unknown = tally([shard([0], known=False)], 1)
     assert (unknown.pool_accuracy, unknown.pair_accuracy, unknown.base_accuracy) == (None, None, None)
+
+
+def test_a_pool_with_several_right_pseudo_labels_counts_once() -> None:
+    several = rule(calibrate_confident_pools=True)
+    chosen = choose_views(score_table([[(0.9, 0.0), (0.6, 0.0), (0.05, 0.0)]], gold=[0]), None, several)
+    chosen = replace(chosen, gold=np.array([1, 1, 0]))
+    assert tally([(chosen, assign(chosen, several))], 1).pool_accuracy == 1.0
 
 
 # Thresholds as quantiles of what was scored.
