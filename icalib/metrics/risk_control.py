@@ -46,7 +46,10 @@ class RiskControl:
         """Why there is no threshold."""
         found = f"{self.num_pools} test pools can't promise at most {100 * self.max_error:g}% wrong answers"
         if self.num_needed is None:
-            return f"{found}, nor can more: even the most confident answers are wrong too often"
+            return (
+                f"{found}, nor can more: of the most confident answers on validation too many are wrong, or too few "
+                "are known"
+            )
         return f"{found}; about {self.num_needed:,} would be needed"
 
 
