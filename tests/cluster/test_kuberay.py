@@ -16,9 +16,6 @@ from icalib.cli.app import app
 from icalib.methods.catalogue import method_names
 
 KUBERNETES = "1.34"
-TUNE_SPACES = CLUSTER.parent / "tune_spaces"
-JOBS = ("rayjob-train", "rayjob-sweep")
-
 
 GROUP = {"rayStartParams", "template"}
 KEYS = {
@@ -40,14 +37,14 @@ def manifest(name: str) -> list[dict[str, Any]]:
     return documents((CLUSTER / "kuberay" / f"{name}.yaml").read_text())
 
 
-def job(name: str) -> dict[str, Any]:
-    (document,) = manifest(name)
+def job() -> dict[str, Any]:
+    (document,) = manifest("rayjob")
     return document["spec"]
 
 
 def clusters() -> list[dict[str, Any]]:
     (cluster,), (service, _) = manifest("raycluster"), manifest("rayservice")
-    return [cluster["spec"], *(job(name)["rayClusterSpec"] for name in JOBS), service["spec"]["rayClusterConfig"]]
+    return [cluster["spec"], job()["rayClusterSpec"], service["spec"]["rayClusterConfig"]]
 
 
 def groups(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -59,7 +56,7 @@ def ray_pods() -> list[dict[str, Any]]:
 
 
 def pods() -> list[dict[str, Any]]:
-    return [*ray_pods(), *(job(name)["submitterPodTemplate"] for name in JOBS)]
+    return [*ray_pods(), job()["submitterPodTemplate"]]
 
 
 def shared(kind: str) -> dict[str, Any]:
@@ -71,7 +68,7 @@ def validate(document: dict[str, Any]) -> None:
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
 
 
-@pytest.mark.parametrize("name", ["raycluster", "rayservice", *JOBS])
+@pytest.mark.parametrize("name", ["raycluster", "rayservice", "rayjob"])
 def test_kuberay_knows_each_key(name: str) -> None:
     document = manifest(name)[0]
     assert (document["apiVersion"], document["metadata"]["namespace"]) == ("ray.io/v1", "icalib")
@@ -85,21 +82,20 @@ def test_kuberay_knows_each_key(name: str) -> None:
 
 def test_each_resource_has_a_head_service_of_its_own() -> None:
     """KubeRay calls it NAME-head-svc for clusters, services and jobs alike."""
-    names = [manifest(name)[0]["metadata"]["name"] for name in ("raycluster", "rayservice", *JOBS)]
+    names = [manifest(name)[0]["metadata"]["name"] for name in ("raycluster", "rayservice", "rayjob")]
     assert len(set(names)) == len(names)
 
 
 def test_gpus_are_there_before_a_run_counts_them() -> None:
     """A run asks for no more GPUs than it finds, so that an autoscaler would never start pods that have them."""
-    for spec in (manifest("raycluster")[0]["spec"], *(job(name)["rayClusterSpec"] for name in JOBS)):
+    for spec in (manifest("raycluster")[0]["spec"], job()["rayClusterSpec"]):
         (gpu,) = [group for group in spec["workerGroupSpecs"] if group["groupName"] == "gpu"]
         assert gpu["replicas"] == gpu["minReplicas"] == gpu["maxReplicas"] > 0
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_kueue_can_queue_each_job(name: str) -> None:
+def test_kueue_can_queue_jobs() -> None:
     """It takes RayJobs of at most eight groups of pods, whose clusters have fixed sizes and end with the job."""
-    (document,) = manifest(name)
+    (document,) = manifest("rayjob")
     assert document["metadata"]["labels"].keys() == {"kueue.x-k8s.io/queue-name"}
     spec = document["spec"]
     assert spec["shutdownAfterJobFinishes"] is True
@@ -179,19 +175,15 @@ def test_the_network_policy_guards_every_dashboard_that_is_not_on_loopback() -> 
     )
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage(name: str) -> None:
-    program, verb, *arguments = shlex.split(job(name)["entrypoint"])
+def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage() -> None:
+    program, verb, *arguments = shlex.split(job()["entrypoint"])
     command = typer.main.get_command(app)
     assert program == "icalib"
     given = command.commands[verb].make_context(verb, arguments).params
     assert given["data"].is_relative_to("/mnt/icalib")
     assert given["runs"].is_relative_to("/mnt/icalib")
     assert given["labelled"]  # pools need not have a fraction of their own, and each retry would start a cluster
-    if verb == "sweep":
-        assert (TUNE_SPACES / f"{given['space']}.py").exists()
-    else:
-        assert given["method"] in method_names()
+    assert given["method"] in method_names()
 
 
 def test_a_service_serves_the_application_of_serve_yaml() -> None:
