@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,8 @@ def _plain_weights(backbone: nn.Module, vocabulary: int) -> dict[str, torch.Tens
 
 def write_stock(folder: Path, model: Any, tokenizer: Any, files: Mapping[str, Any]) -> None:
     """Write a model, its tokenizer and JSON files to an empty folder."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # accelerate imports DeepSpeed, which would warn
     with quiet_transformers():
         model.save_pretrained(folder)
     write_tokenizer(folder, tokenizer)
