@@ -199,8 +199,8 @@ def _existing(out: Path, inputs: Mapping[str, Any], note: Note) -> PoolSet:
 
 
 _NO_TRAINING = (
-    ": the split of all records, which they have themselves or by a word in their file's name, is another. Rename the "
-    "file if that word means something else; pools for `evaluate` may be so"
+    ": all records have another split, their own or the word for one in their file's name. Rename the file if that "
+    "word means something else; pools for `evaluate` need no others"
 )
 
 
