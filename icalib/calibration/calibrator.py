@@ -82,10 +82,7 @@ class Temperature(AbstractCalibrator):
 
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap:
-        # scores of other rankers have any unit; the median, so that outliers and zeros don't decide it
-        unit = float(np.median(np.abs(logit_N[logit_N != 0]))) if logit_N.any() else 1.0
-        scaled_N = logit_N / unit
-        return AffineMap(slope=_best_slope(lambda slope: nll_from_logits(scaled_N * slope, label_N)) / unit, offset=0.0)
+        return AffineMap(slope=_best_slope(logit_N, lambda scaled_N: nll_from_logits(scaled_N, label_N)), offset=0.0)
 
 
 @final
@@ -168,23 +165,27 @@ class PoolSoftmax(AbstractCalibrator):
         if sizes_P is None or not np.logical_or.reduceat(right_N, np.cumsum(sizes_P) - sizes_P).all():
             raise DataError("pool-softmax needs pools with a right candidate each", "Use platt.", field="label")
 
-        def loss(slope: float) -> float:
-            return -float(np.log(np.maximum(pool_softmax(slope * logit_N, sizes_P)[right_N], 1e-300)).mean())
+        def loss(scaled_N: FloatArray) -> float:
+            return -float(np.log(np.maximum(pool_softmax(scaled_N, sizes_P)[right_N], 1e-300)).mean())
 
-        return PoolSoftmaxMap(slope=_best_slope(loss))
+        level_P = np.add.reduceat(logit_N, np.cumsum(sizes_P) - sizes_P) / sizes_P
+        return PoolSoftmaxMap(slope=_best_slope(logit_N - np.repeat(level_P, sizes_P), loss))
 
 
-def _best_slope(loss: Callable[[float], float]) -> float:
+def _best_slope(logit_N: FloatArray, loss: Callable[[FloatArray], float]) -> float:
     """Return the a with the smallest loss of a f, which is convex in a and so unimodal in ln a."""
     from scipy.optimize import minimize_scalar  # slow to import, and predictions don't fit
 
+    # scores of other rankers have any unit; the median, so that outliers and zeros don't decide it
+    unit = float(np.median(np.abs(logit_N[logit_N != 0]))) if logit_N.any() else 1.0
+    scaled_N = logit_N / unit
     best: Any = minimize_scalar(
-        lambda log_temperature: loss(np.exp(-log_temperature)),
+        lambda log_temperature: loss(scaled_N * np.exp(-log_temperature)),
         bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),  # T is infinite if all pairs are ranked wrong
         method="bounded",
         options={"xatol": 1e-8},
     )
-    return math.exp(-best.x)
+    return math.exp(-best.x) / unit
 
 
 def smoothed_targets(label_N: IntArray) -> FloatArray:

@@ -64,6 +64,20 @@ def test_temperature_scaling_of_scores_does_not_depend_on_their_unit(unit: float
     np.testing.assert_allclose(fitted.apply(unit * logit), expected.apply(logit), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("unit", "level"), [(1e-9, 0.0), (1e6, 0.0), (1.0, 1e6)])
+def test_a_softmax_over_pools_depends_on_neither_unit_nor_level_of_the_scores(unit: float, level: float) -> None:
+    logit, sizes = np.random.default_rng(4).normal(size=(500, 4)), np.full(500, 4)
+    label = (logit + np.random.default_rng(5).gumbel(size=(500, 4))).argmax(1)[:, None] == np.arange(4)
+    calibrator = PoolSoftmax.Config().build()
+    expected, found = (
+        calibrator.fit(scores.ravel(), label.ravel().astype(np.int64), sizes_P=sizes)
+        for scores in (logit, unit * logit + level)
+    )
+    assert isinstance(expected, PoolSoftmaxMap)
+    assert isinstance(found, PoolSoftmaxMap)
+    assert unit * found.slope == pytest.approx(expected.slope, rel=1e-5)
+
+
 def test_platt_scaling_of_constant_scores_is_the_smoothed_base_rate() -> None:
     fitted = CALIBRATORS["platt"].fit(np.full(1000, 3.0), np.array([1] * 100 + [0] * 900))
     np.testing.assert_allclose(fitted.apply(np.array([3.0])), 0.1, atol=2e-3)
