@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "benchmarks"
 BACKBONE = "minilm"
-NUM_POOLS = 3000
+NUM_POOLS = 2500
 
 
 class Ratio(NamedTuple):

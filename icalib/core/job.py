@@ -105,6 +105,11 @@ class ShardedJob(Job):
         return True
 
     @property
+    def is_quick(self) -> bool:
+        """Whether all shards together take a few seconds at most."""
+        return False
+
+    @property
     def num_threads(self) -> int:
         """Threads that one shard may use. With one the result does not depend on the machine's number of cores."""
         return 1

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from icalib.core.errors import IcalibError
 from icalib.core.events import Emit, Progress
 from icalib.core.job import ShardedJob, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location, pull
+from icalib.distributed.session import alive_nodes
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
+from icalib.stages.executor import LocalExecutor
 from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob
 
@@ -28,13 +33,29 @@ class RayExecutor:
         train(job, folder, self.resources, stage, emit)
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
-        """Compute shards as Ray tasks."""
+        """Compute shards as Ray tasks; a quick job in this process, while a worker imports what comes next needs."""
+        import ray
+
+        if job.is_quick:
+            # Not on GPUs: a process that has counted the devices of a task without one would find none later.
+            if not self.resources.use_gpu and len(alive_nodes()) == 1:
+                ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="DEFAULT")(_preload).remote()
+            LocalExecutor(torch.device("cpu")).map(job, folder, stage, emit)
+            return
         map_shards(job, folder, self.resources, stage, emit)
 
     def split(self, number: int) -> tuple[RayExecutor, int]:
         """Return an executor for each of `number` concurrent trainings, and how many of them run at a time."""
         resources, room = self.resources.shared_by(number)
         return RayExecutor(resources), room
+
+
+def _preload() -> None:
+    from icalib.distributed.engine import load_deepspeed
+
+    load_deepspeed()  # before transformers imports it with its start-up output
+    for module in ("ray.train.torch", "transformers.modeling_utils"):
+        import_module(module)
 
 
 _TASKS_PER_GPU, _MAX_SHARDS_PER_TASK = 4, 64
@@ -88,8 +109,6 @@ def _shards_per_task(num_missing: int, resources: Resources) -> int:
 
 
 def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
-    import torch
-
     job, target = read_job(fields), local_path(folder)
     torch.set_num_threads(job.num_threads)
     job.pull()

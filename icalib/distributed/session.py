@@ -39,6 +39,7 @@ LOCAL_ENVIRONMENT = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     # Beside one busy process, Ray's own 15 leaves a worker a thirtieth of a core, 5 a quarter; a laptop stays usable.
     "RAY_worker_niceness": "5",
+    "RAY_prestart_worker_first_driver": "0",  # those have no runtime environment, and no task of ours would run in them
     # Idle scoring processes are kept during a training: importing torch again would take longer than a shard.
     "RAY_num_workers_soft_limit": "8",
     "RAY_idle_worker_killing_time_threshold_ms": "1800000",

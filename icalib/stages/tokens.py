@@ -46,6 +46,11 @@ class TokenizeJob(ShardedJob):
     def uses_models(self) -> bool:
         return False
 
+    @property
+    @override
+    def is_quick(self) -> bool:
+        return sum(self.num_pools.values()) <= _POOLS_PER_SHARD
+
     @override
     def shards(self) -> list[Block]:
         """Return blocks of row groups, at least one of each split."""

@@ -122,7 +122,7 @@ def num_told(folder: SweepFolder) -> int:
 def check_only_one_rate_learns(folder: Path, base: RunConfig, context: RunContext, run_trials: RunTrials) -> None:
     """Check that of the trials of `RATES` those that learn nothing are stopped by their first epochs."""
     found = run_sweep(written_space(folder, "rates", RATES), base, context, run_trials)
-    assert states(found) == ["complete", "pruned", "pruned"]
+    assert states(found) == ["complete", "pruned", "pruned"], sweep_trials(found)
     best = found.best()
     assert best is not None
     assert best.trial == 0
