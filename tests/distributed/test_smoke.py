@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ray
 SHORT = {"domain_pretraining": None, "regime.training.epochs": 1, "scoring.pools_per_shard": 16}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_local_ray_starts_though_the_user_imported_ray_first() -> None:
     started = (
         "import ray; from icalib.distributed import session; session.start(num_cpus=1); print(ray.nodes()[0]['Alive'])"
