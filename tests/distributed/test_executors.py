@@ -99,5 +99,7 @@ def test_both_executors_run_a_method_alike(
     if method == "icast":
         further["intent"] = {"training": {**EPOCH, "selection_metric": "NLL"}}
     settings = small_settings(method, tiny_pools, tiny_bert, limit=FEW, **QUICK, **further)
-    check_alike(by_ray.run(settings), here.run(settings))
+    # GRN's softmax over the pool doesn't depend on a bias: its gradients are rounding, which Adam turns into steps.
+    without_effect = "answer_head.linear.bias" if method == "grn" else ""
+    check_alike(by_ray.run(settings), here.run(settings), without_effect)
     by_ray.check_shards(tmp_path)
