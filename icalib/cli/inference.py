@@ -148,6 +148,8 @@ def evaluate(
             raise SettingError("--judged and --judge are used together, and without --limit.")
         _evaluate_judged(run, data, judged, judge, columns, place.place(), as_json)
         return
+    if columns or (limit is not None and data is None):
+        raise SettingError("--limit is for --data and --columns for --judge: name these, or leave the option out.")
     from icalib.api.session import session
     from icalib.api.settings import with_test_pools
     from icalib.core.run_folder import RunFolder

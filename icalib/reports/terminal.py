@@ -147,7 +147,8 @@ def print_shift(result: Result, own: Result, console: Console | None = None) -> 
     ((title, _),) = by_shift([result])
     console = console or people_console()
     console.print(Text(f"{result['method']} {title}", style="bold"), soft_wrap=True)
-    console.print(_metric_table("", {data_name(result): result["test"], data_name(own): own["test"]}))
+    # the pools may have the same name, e.g. where only the limit is another
+    console.print(_metric_table("", {data_name(result): result["test"], f"{data_name(own)} (own)": own["test"]}))
 
 
 def print_result(result: Result, console: Console | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.pool_folders import read_pools, seal
 from helpers.runs import small_settings
+from rich.console import Console
 
 from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.run_tables import PREDICTION_SCHEMA
@@ -23,6 +25,7 @@ from icalib.data.simulate import simulate
 from icalib.pipeline.finished import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.guarantees import AnswerOptions, Guarantees
 from icalib.pipeline.run import RunContext, run
+from icalib.reports.terminal import print_shift
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -120,6 +123,24 @@ def test_the_command_line_evaluates_and_reports_shift(
     assert json.loads(icalib("evaluate", teacher.folder.path, "--json")[1]) == teacher.folder.result
     assert icalib("report", teacher.folder.path)[0] == 0
     assert "tested on counter" in (teacher.folder.path / "report.html").read_text()
+
+
+def test_pools_of_the_runs_own_name_have_a_column_of_their_own(bm25: FinishedRun) -> None:
+    own = bm25.folder.result
+    text = io.StringIO()
+    other = {"trained_on": own["data"], "digest": "d", "limit": 4, "test": {**own["test"], "R@1": 0.1239}}
+    print_shift({**own, **other}, own, Console(file=text, width=120, color_system=None))
+    (line,) = [line.split() for line in text.getvalue().splitlines() if line.split()[:1] == ["R@1"]]
+    assert line == ["R@1", "0.124", f"{own['test']['R@1']:.3f}", "higher"]
+
+
+@pytest.mark.parametrize("option", [("--limit", 4), ("--columns", "score=prob")])
+def test_an_option_of_other_pools_without_them_is_refused(
+    bm25: FinishedRun, icalib: Command, option: tuple[str, object]
+) -> None:
+    code, _, err = icalib("evaluate", bm25.folder.path, *option)
+    assert code == 2
+    assert option[0] in err
 
 
 def write_questions(path: Path, pools: Path) -> list[str]:
