@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from icalib.data.sources.records import Raw, build
 from icalib.labelling.annotations import Annotation, Answer, right_of
@@ -17,6 +17,12 @@ class _Response(BaseModel):
     value: str | list[str] | None = None
     user_id: str | None = None
     status: str | None = None
+
+
+class _Flat(BaseModel):
+    values: list[str | list[str] | None] | None = Field(alias=_FLAT)
+    users: list[str | None] | None = Field(default=None, alias=f"{_FLAT}.users")
+    states: list[str | None] | None = Field(default=None, alias=f"{_FLAT}.status")
 
 
 class _Record(BaseModel):
@@ -38,7 +44,7 @@ def read_record(raw: Raw) -> Iterator[Answer]:
     record = {
         "id": value.get("id"),
         "candidates": [line.partition(". ")[2] for line in texts.splitlines()] if isinstance(texts, str) else None,
-        "responses": _flat(value) if _FLAT in value else _mapping(value.get("responses")).get("right", []),
+        "responses": _flat(raw) if _FLAT in value else _mapping(value.get("responses")).get("right", []),
     }
     found = build(_Record, record, raw)
     for response in found.responses or [_Response(status="pending")]:
@@ -54,9 +60,9 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _flat(value: dict[str, Any]) -> list[dict[str, Any]]:
-    values: list[Any] = value[_FLAT] or []
-    users: list[Any] = value.get(f"{_FLAT}.users") or [None] * len(values)
-    states: list[Any] = value.get(f"{_FLAT}.status") or [None] * len(values)
+def _flat(raw: Raw) -> list[dict[str, Any]]:
+    found = build(_Flat, raw.value, raw)
+    values = found.values or []
+    users, states = (given or [None] * len(values) for given in (found.users, found.states))
     rows = zip(values, users, states, strict=False)
     return [{"value": answer, "user_id": user, "status": state} for answer, user, state in rows]

@@ -22,9 +22,13 @@ class _Data(BaseModel):
     context: list[dict[str, Any]]
 
 
+class _Value(BaseModel):
+    choices: list[str] = []
+
+
 class _Result(BaseModel):
     from_name: str = ""
-    value: dict[str, Any] = {}
+    value: _Value = _Value()
 
 
 class _Annotation(BaseModel):
@@ -91,11 +95,11 @@ def read_task(raw: Raw) -> Iterator[Answer]:
     found = build(_Task, raw.value, raw)
     candidates = tuple(found.data.candidates)
     for one in found.annotations or [_Annotation(was_cancelled=True)]:
-        right = right_of(_choices(one, _RIGHT, raw), candidates, raw, f"annotations.result.{_RIGHT}")
+        right = right_of(_choices(one, _RIGHT), candidates, raw, f"annotations.result.{_RIGHT}")
         annotation = None
         if right is not None and not one.was_cancelled:
             number = len(found.data.context)
-            intents = tuple(_choices(one, f"{_INTENTS}{turn}", raw) for turn in range(1, number + 1))
+            intents = tuple(_choices(one, f"{_INTENTS}{turn}") for turn in range(1, number + 1))
             when = one.updated_at or one.created_at
             utc = when and (when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC))
             kept = intents if any(intents) else ()
@@ -103,11 +107,8 @@ def read_task(raw: Raw) -> Iterator[Answer]:
         yield Answer(raw, found.data.pool_id, candidates, annotation)
 
 
-def _choices(annotation: _Annotation, name: str, raw: Raw) -> tuple[str, ...]:
-    found = [choice for one in annotation.result if one.from_name == name for choice in one.value.get("choices", [])]
-    if not all(isinstance(choice, str) for choice in found):
-        raise raw.error("found a choice that is not a text", field=f"annotations.result.{name}")
-    return tuple(found)
+def _choices(annotation: _Annotation, name: str) -> tuple[str, ...]:
+    return tuple(choice for one in annotation.result if one.from_name == name for choice in one.value.choices)
 
 
 def _annotator(completed_by: Any) -> str:

@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.locks import FileLock
@@ -34,7 +33,7 @@ class ModelAnswer(BaseModel):
     """Number of the right candidate, from 1; 0: none is right; null: the reply was unclear."""
     reply: str
     """What the model wrote, cut off."""
-    when: datetime
+    when: AwareDatetime
 
     def annotation(self) -> Annotation | None:
         """Return it as annotations are kept, with the model as the annotator; None where it is unclear."""

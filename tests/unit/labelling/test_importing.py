@@ -192,6 +192,14 @@ def test_argillas_records(tiny_pools: Path, tasks: Path, tmp_path: Path, is_flat
     assert len(found.unfinished) == (2 if is_flat else 1)  # nested records don't say what was submitted
 
 
+@pytest.mark.parametrize("column", ["right.responses", "right.responses.users", "right.responses.status"])
+def test_a_column_of_argilla_that_is_no_list_is_named(tiny_pools: Path, tmp_path: Path, column: str) -> None:
+    record = {"id": "a", "candidates": "1. x\n2. y", "right.responses": [["1"]], column: 5}
+    (tmp_path / "argilla.json").write_text(json.dumps([record]))
+    with pytest.raises(DataError, match=f"line 1, field `{column}`: found 5. Expected: a list"):
+        label_import(tmp_path / "argilla.json", tiny_pools, tmp_path / "new")
+
+
 def test_spreadsheets_may_change_separators_and_white_space(tiny_pools: Path, batch: Path, tmp_path: Path) -> None:
     filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [1])
     rows = list(csv.reader(filled.open(newline="")))
@@ -210,6 +218,7 @@ def chosen(record: dict[str, Any]) -> list[str]:
         (lambda record: record["data"].update(pool_id="elsewhere#1"), "has no training pool 'elsewhere#1'"),
         (lambda record: record["data"]["candidates"].reverse(), "are not those of|found the choice"),
         (lambda record: chosen(record).__setitem__(0, "9. what"), "found the choice '9. what'"),
+        (lambda record: record["annotations"][0]["result"][0]["value"].update(choices=None), "choices`: found null"),
         (lambda record: chosen(record).append("none of these"), "'none of these' together with a candidate"),
         (lambda record: record["data"].pop("pool_id"), "data.pool_id.*it is missing"),
         (lambda record: record.update(right=record.pop("annotations")), "unknown format.*not JSON-MIN"),
