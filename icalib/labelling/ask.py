@@ -74,17 +74,19 @@ class AskResult:
     checked: SoftLabelSource
 
 
-def chosen_pools(data: Path, split: Split, number: int | None, right: Mapping[str, Right]) -> list[Pool]:
+def chosen_pools(
+    data: Path, split: Split, number: int | None, right: Mapping[str, Right], max_checked: int
+) -> list[Pool]:
     """Return random pools that a model is asked about, more of which contain fewer; a SettingError if there are none.
 
-    Of the training split they are 300 or `number` unlabelled pools, and at most 100, or `number`, of the labelled ones,
+    Of the training split they are 300 or `number` unlabelled pools, and at most `max_checked` of the labelled ones,
     which `right` has; of another split all, or `number`.
     """
     ids = [name for batch in iter_pools(data, split, ["pool_id"]) for name in batch["pool_id"].to_pylist()]
     order = sorted(range(len(ids)), key=lambda row: child_seed(0, "ask", ids[row]))
     if split == "train":
         others = [row for row in order if ids[row] not in right][: number or 300]
-        order = [*[row for row in order if ids[row] in right][: max(MAX_CHECKED, number or 0)], *others]
+        order = [*[row for row in order if ids[row] in right][:max_checked], *others]
     if not order:
         raise SettingError(f"{data} has no {split} pools to ask about. Prepare more dialogues.")
     return list(as_pools(read_rows(data, split, order if split == "train" else order[:number])))
@@ -117,7 +119,9 @@ def ask(
     """
     pool_set = read_pool_set(data)
     right = Labels(data, pool_set).right(data) if split == "train" else {}
-    pools = chosen_pools(data, split, number, right)
+    # scores are for `evaluate --judge`, which needs those of labelled pools, too
+    max_checked = MAX_CHECKED if scores is None else max(MAX_CHECKED, number or 0)
+    pools = chosen_pools(data, split, number, right, max_checked)
     requests: dict[str, _Request] = {}
     for pool in pools:  # those with the same texts are asked about once
         body = request_body(pool, model, max_tokens)

@@ -20,7 +20,7 @@ from icalib.core.errors import DataError, EndpointError, SettingError
 from icalib.core.parquet import read_parquet
 from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import Pool
-from icalib.labelling import chat
+from icalib.labelling import ask, chat
 from icalib.labelling.annotations import by_model, read_annotations
 from icalib.labelling.choose import labelled_rows
 from icalib.labelling.judged import Judgements
@@ -80,6 +80,17 @@ def test_each_pool_is_asked_about_once_and_more_pools_contain_fewer(labelled: Pa
     with endpoint(knows([])) as other:
         assert asked(labelled, out, other, 12).num_new == 0
         assert other.requests == []
+
+
+def test_more_pools_are_no_more_labelled_ones_unless_a_judge_scores_all(
+    labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask, "MAX_CHECKED", 5)
+    with endpoint(knows(read_pools(labelled, "train"))) as at:
+        found = asked(labelled, tmp_path / "a.jsonl", at)
+        assert (found.num_pools, found.checked.num_checked) == (15, 5)
+        judge = asked(labelled, tmp_path / "a.jsonl", at, 999, scores=tmp_path / "judge.jsonl")
+    assert judge.num_pools == len(read_pools(labelled, "train"))
 
 
 @pytest.mark.parametrize(
