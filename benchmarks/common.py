@@ -61,7 +61,7 @@ def pool_folder() -> Path:
     """At most NUM_POOLS pools a split, prepared once and kept for the next benchmark."""
     from icalib.data.prepare import PrepareSettings, prepare
 
-    folder = WORK / "pools"
+    folder = WORK / f"pools-{NUM_POOLS}"
     prepare(dialogues(), folder, PrepareSettings(limit=NUM_POOLS, labelled=1.0))
     return folder
 
