@@ -14,7 +14,7 @@ from icalib.core.events import Emit, Progress
 from icalib.core.job import ShardedJob, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location, pull
-from icalib.distributed.session import alive_nodes
+from icalib.distributed.session import is_one_cpu_node
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
 from icalib.stages.executor import LocalExecutor
@@ -34,11 +34,11 @@ class RayExecutor:
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Compute shards as Ray tasks; a quick job in this process, while a worker imports what comes next needs."""
-        import ray
-
         if job.is_quick:
             # Not on GPUs: a process that has counted the devices of a task without one would find none later.
-            if not self.resources.use_gpu and len(alive_nodes()) == 1:
+            if is_one_cpu_node(self.resources):
+                import ray
+
                 ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="DEFAULT")(_preload).remote()
             LocalExecutor(torch.device("cpu")).map(job, folder, stage, emit)
             return

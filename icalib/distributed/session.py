@@ -212,6 +212,11 @@ def alive_nodes() -> list[Node]:
     return sorted(nodes, key=lambda node: node.name)
 
 
+def is_one_cpu_node(resources: Resources) -> bool:
+    """Return whether Ray runs on one node, and the work on its cores."""
+    return not resources.use_gpu and len(alive_nodes()) == 1
+
+
 def check_alive(node_id: str) -> None:
     """Check that a node of the cluster is alive; a ClusterError if its raylet has died."""
     if node_id not in {node.id for node in alive_nodes()}:

@@ -19,7 +19,7 @@ from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, opened, pull, remove
 from icalib.distributed.checkpoints import Checkpoints, OwnCheckpoints, RayCheckpoints, has_ray_checkpoints, last_name
 from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerReporter, note_progress
-from icalib.distributed.session import alive_nodes, room_for_workers
+from icalib.distributed.session import is_one_cpu_node, room_for_workers
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
 from icalib.stages.resources import Resources
@@ -120,7 +120,7 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
 
 def _attempt(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train once; one worker on the cores of one machine does without the processes that Ray Train starts."""
-    is_alone = resources.num_workers == 1 and not resources.use_gpu and len(alive_nodes()) == 1
+    is_alone = resources.num_workers == 1 and is_one_cpu_node(resources)
     if is_alone and not has_ray_checkpoints(folder):
         _run_alone(job, folder, resources)
     else:
