@@ -136,14 +136,10 @@ def ask(
             tokens = num_bytes // _BYTES_PER_TOKEN, max_tokens * len(new)
             before(AskPlan(len(pools), num_checked, len(new), *tokens))
             _ask_all(new, chat, file)
+        answers = [file.answer_for(key, pool.pool_id) for key, (same, _) in requests.items() for pool in same]
     finally:
         file.close()
         push(out)
-    answers = [
-        file.answers[key].model_copy(update={"pool_id": pool.pool_id})
-        for key, (same, _) in requests.items()
-        for pool in same
-    ]
     if scores is not None:
         write_scores(scores, answers)
     annotations = [found for one in answers if (found := one.annotation())]

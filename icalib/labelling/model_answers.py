@@ -82,11 +82,12 @@ class AnswerFile:
             raise SettingError(f"{path} is in use: another process asks a model. Wait, or name another file.")
         *complete, cut = path.read_bytes().split(b"\n")
         self.answers: dict[str, ModelAnswer] = {}
+        self._pools: set[tuple[str, str]] = set()  # requests with pools, of which several can have the same texts
         for number, line in enumerate(complete, 1):
             raw = Raw(path, number, line.decode("utf-8", "surrogateescape"), cure=_CURE)
             refuse_bad_bytes(raw)
             found = _record(replace(raw, value=parse_json(raw)))
-            self.answers[found.request] = found
+            self._note(found)
         if not (cut.startswith(_BEGINNING) or _BEGINNING.startswith(cut)):
             raise DataError("ends in something that is no answer of a model", f"{_CURE}.", path=path)
         self._file = path.open("r+", encoding="utf-8")
@@ -98,7 +99,18 @@ class AnswerFile:
         with self._adding:
             self._file.write(json.dumps(answer.model_dump(mode="json"), ensure_ascii=False) + "\n")
             self._file.flush()
-            self.answers[answer.request] = answer
+            self._note(answer)
+
+    def answer_for(self, request: str, pool_id: str) -> ModelAnswer:
+        """Return a pool's answer; it is written if the request was answered for another pool with the same texts."""
+        answer = self.answers[request].model_copy(update={"pool_id": pool_id})
+        if (request, pool_id) not in self._pools:
+            self.add(answer)
+        return answer
+
+    def _note(self, answer: ModelAnswer) -> None:
+        self.answers[answer.request] = answer
+        self._pools.add((answer.request, answer.pool_id))
 
     def close(self) -> None:
         """Let other processes add to it."""

@@ -71,7 +71,7 @@ class LoadedRanker:
         Utterances of the context beyond the run's `context_turns` are ignored, oldest first. A DataError says that the
         context or a candidate is no text, or that there are too few.
         """
-        question = _question(1, {"context": context, "candidates": candidates})
+        question = validated(Question, {"id": "1", "context": context, "candidates": candidates})
         scores = self._score([question.pool(_pool_id(0), self.context_turns)])
         _, group, sizes = np.unique(-scores.logit, return_inverse=True, return_counts=True)
         ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[group]  # candidates with equal logits share their mean rank
@@ -129,7 +129,7 @@ class LoadedRanker:
                 f"`{self.run.config.method}` gives probabilities to whole pools, so a pair has none. "
                 "Use `rank` or `predict`."
             )
-        checked = [_pair(pair) for pair in _items(pairs, f"a list of {_PAIR}s")]
+        checked = [_pair(number, pair) for number, pair in enumerate(_items(pairs, f"a list of {_PAIR}s"), start=1)]
         rows_of: dict[tuple[Utterance, ...], list[int]] = {}
         for row, pair in enumerate(checked):
             rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
@@ -159,16 +159,17 @@ def _question(number: int, question: Any) -> Question:
     if isinstance(question, Question):
         return question
     if not isinstance(question, Mapping):
-        raise DataError(f"found {abbreviated(question)}", "Expected: an object with `context` and `candidates`.")
-    return validated(Question, {"id": str(number), **question})
+        cure = "Expected: an object with `context` and `candidates`."
+        raise DataError(f"found {abbreviated(question)}", cure, path=f"question {number}")
+    return validated(Question, {"id": str(number), **question}, path=f"question {number}")
 
 
-def _pair(pair: Any) -> Pair:
+def _pair(number: int, pair: Any) -> Pair:
     try:
         context, candidate = pair
     except (TypeError, ValueError):
-        raise DataError(f"found {abbreviated(pair)}", f"Expected: a {_PAIR}.") from None
-    return validated(Pair, {"context": context, "candidate": candidate})
+        raise DataError(f"found {abbreviated(pair)}", f"Expected: a {_PAIR}.", path=f"pair {number}") from None
+    return validated(Pair, {"context": context, "candidate": candidate}, path=f"pair {number}")
 
 
 def _items(values: Any, expected: str) -> tuple[Any, ...]:

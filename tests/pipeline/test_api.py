@@ -192,13 +192,16 @@ def test_equal_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
     assert {one.rank for one in tied} in ({1.5}, {2.5})
 
 
-def test_invalid_questions_name_the_field(ranker: LoadedRanker) -> None:
+def test_invalid_questions_are_named_with_their_field(ranker: LoadedRanker) -> None:
     with pytest.raises(DataError, match=r"field `candidates`"):
         ranker.rank(["It hums."], ["Restart it."])
     with pytest.raises(DataError, match=r"field `context\.0\.speaker`"):
         ranker.rank([{"speaker": "nobody", "text": "It hums."}], ["Restart it.", "Hello!"])
-    with pytest.raises(DataError, match=r"field `context`"):
-        ranker.predict_proba([([], "Restart it.")])
+    right = {"context": ["It hums."], "candidates": ["Restart it.", "Hello!"]}
+    with pytest.raises(DataError, match=r"question 2, field `candidates`"):
+        ranker.predict([right, {**right, "candidates": ["Restart it."]}])
+    with pytest.raises(DataError, match=r"pair 2, field `context`"):
+        ranker.predict_proba([(["It hums."], "Restart it."), ([], "Restart it.")])
 
 
 @pytest.mark.parametrize("wrong", ["No.", None, 1, {"a": "b"}, ["It hums.", None]])

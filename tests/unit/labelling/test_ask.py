@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.annotators import filled_table
@@ -299,3 +300,17 @@ def test_pools_with_the_same_texts_are_asked_about_once_and_all_answered(labelle
         assert (found.num_pools, found.num_new, len(at.requests)) == (len(pools), len(pools), len(pools) - 1)
     assert set(read_scores(tmp_path / "s.jsonl", Columns())) == {pool.pool_id for pool in pools}
     assert {line["pool_id"] for line in lines(tmp_path / "a.jsonl")} == {pool.pool_id for pool in pools}
+
+
+def test_more_pools_with_the_texts_of_an_answered_one_get_its_answer(labelled: Path, tmp_path: Path) -> None:
+    folder, out = Path(shutil.copytree(labelled, tmp_path / "same")), tmp_path / "a.jsonl"
+    table = pq.read_table(folder / "test.parquet").take([0] * 20)
+    names = pa.array([f"same-{number}" for number in range(20)])
+    pq.write_table(table.set_column(0, table.schema.field(0), names), folder / "test.parquet")
+    seal(folder)
+    with endpoint(knows(read_pools(folder, "test"))) as at:
+        for number in (1, 20, 20):
+            asked(folder, out, at, number, split="test")
+            assert len(lines(out)) == number
+        assert len(at.requests) == 1
+    assert {line["pool_id"] for line in lines(out)} == set(names.to_pylist())
