@@ -10,13 +10,14 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Address, Executor, parsed_pairs, place_argument, place_option
-from icalib.cli.output import say, starting
+from icalib.cli.output import near, say, starting
 from icalib.core.errors import SettingError
+from icalib.core.storage import location
 
 
 @verb
 def simulate(
-    out: Annotated[Path, typer.Argument(help="JSONL file to write.")],
+    out: Annotated[Path, place_argument("JSONL file to write: a path or e.g. s3://bucket/desk.jsonl.")],
     dialogues: Annotated[int, typer.Option(help="Number of dialogues; about 2.3 pools each.")] = 600,
     seed: Annotated[int, typer.Option(help="Seed of the corpus.")] = 1,
 ) -> None:
@@ -24,7 +25,8 @@ def simulate(
     from icalib.data.simulate import simulate as simulate_corpus
 
     truth = simulate_corpus(out, num_dialogues=dialogues, seed=seed)
-    say(f"{out}: {truth.num_dialogues} dialogues; best reachable R@1 on test {truth.best_reachable['test']:.3f}")
+    best = truth.best_reachable["test"]
+    say(f"{location(near(out))}: {truth.num_dialogues} dialogues; best reachable R@1 on test {best:.3f}")
 
 
 @dataclass(frozen=True)

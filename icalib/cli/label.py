@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -216,7 +217,9 @@ def label_import(
         say(f"annotators disagree, no label: {', '.join(found.conflicts[:10])}{' …' * (len(found.conflicts) > 10)}")
     if found.agreement:
         pools = f"{found.agreement.num_pools} pools that several annotated"
-        say(f"agreement on what is right: {found.agreement.measure} {found.agreement.value:.2f}, {pools}")
+        value = found.agreement.value
+        shown = "can't be said, since all answers are equal" if isnan(value) else f"{value:.2f}"
+        say(f"agreement on what is right: {found.agreement.measure} {shown}, {pools}")
     for source in found.soft_labels:
         say(f"{described(source)}; soft labels of {source.num_pools} other pools, which count as unlabelled")
     say(f"next: icalib run METHOD --data {_typed(found.path)}")

@@ -135,7 +135,7 @@ def curve(
     from icalib.api.runs import curve
 
     keywords = options.keywords()
-    ways = [] if by is None else cast("list[By]", by.split(","))  # checked there
+    ways = [] if by is None else cast("list[By]", [way.strip() for way in by.split(",")])  # checked there
     found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, by=ways, **keywords)
     from icalib.reports.terminal import print_label_curve
 

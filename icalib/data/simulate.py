@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from icalib.core.errors import SettingError
 from icalib.core.files import atomic_write, write_json
 from icalib.core.seeding import child_seed
+from icalib.core.storage import push
 from icalib.core.yaml_text import parse_yaml
 from icalib.data.contexts import context_responses
 from icalib.data.schema import SPLITS, Dialogue, Split, Utterance
@@ -139,7 +140,10 @@ def simulate(
         num_responses={split: responses[split] for split in SPLITS},
         best_reachable={split: untouched[split] / responses[split] for split in SPLITS},
     )
-    write_json(path.with_name(f"{path.name}.truth.json"), simulation.model_dump())
+    truth = path.with_name(f"{path.name}.truth.json")
+    write_json(truth, simulation.model_dump())
+    push(path)
+    push(truth)
     return simulation
 
 
