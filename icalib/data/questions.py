@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast
 
 from pydantic import (  # fmt: skip
     BaseModel,
@@ -21,6 +21,7 @@ from pydantic import (  # fmt: skip
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+from typing_extensions import TypedDict
 
 from icalib.core.errors import DataError
 from icalib.core.text import first_problem
@@ -69,7 +70,16 @@ Id = Annotated[Text, BeforeValidator(_as_text)]
 """A name; data sets often have integers, which become texts, as `icalib prepare` has it."""
 Verbatim = Annotated[Text, WrapValidator(_as_given)]
 """A text as it was given, by which answers are joined with other data; pools have it without white space around it."""
-_Turn = Annotated[Utterance, BeforeValidator(_turn, json_schema_input_type=str | Utterance)]
+
+
+class GivenUtterance(TypedDict):
+    """An utterance in a question; which speaker a ranker is told makes no difference."""
+
+    text: str
+    speaker: NotRequired[Literal["user", "agent"]]
+
+
+_Turn = Annotated[Utterance, BeforeValidator(_turn, json_schema_input_type=str | GivenUtterance)]
 Turns = Annotated[tuple[_Turn, ...], FailFast(), Field(min_length=1), BeforeValidator(as_tuple)]
 """Utterances, oldest first."""
 
