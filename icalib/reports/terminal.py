@@ -70,13 +70,6 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
     return text_table(headings, cells, title=title, caption=_caption(rows, columns), gap=1)
 
 
-def print_comparison(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print one comparison per pool set, with as many columns as fit."""
-    console = console or people_console()
-    for name, group in by_data(results).items():
-        _print_group(name, group, console)
-
-
 def _print_group(data: str, results: Sequence[Result], console: Console) -> None:
     fractions = ", ".join(f"{fraction:.3g}" for fraction in sorted({result["labelled"] for result in results}))
     columns = shown_metrics(results)

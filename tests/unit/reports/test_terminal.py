@@ -18,7 +18,7 @@ from icalib.reports.comparison import MethodRow, best_labels, by_data, method_ro
 from icalib.reports.html import write_report
 from icalib.reports.paired_tests import paired_tests
 from icalib.reports.progress import TerminalProgress
-from icalib.reports.terminal import print_comparison, print_runs
+from icalib.reports.terminal import print_runs
 from icalib.reports.verdict import verdict_of
 
 
@@ -131,7 +131,7 @@ def test_the_terminal_says_why_methods_were_not_tested(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:
     console, stream = _console(80)
-    print_comparison([run.result for run in runs], console)
+    print_runs(runs, console)
     text = stream.getvalue()
     head = next(line for line in text.splitlines() if "method" in line)
     assert all(name in head for name in ("R@1", "MAP", "ECE"))
