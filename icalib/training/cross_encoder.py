@@ -43,7 +43,7 @@ _VALIDATION_PAIRS = 16_384
 class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 17  # head.laplace=ema makes one step an update, of all its parts
+    version: ClassVar[int] = CHECKPOINT_VERSION + 18  # epochs of MC dropout are chosen by two passes
     reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig
@@ -127,8 +127,9 @@ class CrossEncoderJob(TrainingJob):
             assert isinstance(curriculum, AnswerCurriculum)
             prepare = Conditioning(curriculum, self.training, device, self.seed, max_pairs=_VALIDATION_PAIRS).complete
         if self.rule is not None or self.estimator.needs == "dropout":
+            estimator = self.estimator.for_validation()
             answers = PredictiveValidation(
-                *given, self.estimator, self.rule, seed=self.seed, offsets=offsets, prepare=prepare
+                *given, estimator, self.rule, seed=self.seed, offsets=offsets, prepare=prepare
             )
         else:
             answers = PlainValidation(*given, link=self.ranker.link, offsets=offsets, prepare=prepare)

@@ -25,7 +25,7 @@ class TrainingSettings(Settings):
     """Stop after this many epochs without an improvement of the validation metric (`selection_metric`)."""
     selection_metric: Literal["F1", "R@1", "MAP", "NLL"] = "F1"
     """Validation metric used for early stopping and for choosing the best weights. It is that of what predicts: with MC
-    dropout, of the mean of its passes, and with intents, of the view that the gain chooses; at most 300 validation
+    dropout, of the mean of two passes, and with intents, of the view that the gain chooses; at most 300 validation
     pools are then drawn, by the seed."""
     learning_rate: float = Field(default=5e-5, gt=0)
     """Peak learning rate of the pre-trained backbone; of all weights in a model without a backbone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Protocol, final
+from typing import Any, ClassVar, Literal, Protocol, Self, final
 
 import torch
 from pydantic import Field
@@ -53,6 +53,10 @@ class AbstractEstimator(Component):
         def requires(self) -> Capabilities:
             return _REQUIRED[self.needs]
 
+        def for_validation(self) -> Self:
+            """Return the settings for choosing an epoch, after each of which few passes rank about as well as all."""
+            return self
+
     def __init__(self, config: Any) -> None:
         self.config = config
 
@@ -94,7 +98,11 @@ class MCDropout(AbstractEstimator):
         needs: ClassVar[Needs] = "dropout"
 
         num_passes: int = Field(default=5, ge=2)
-        """T: 5 in ICAST, 10 in GPF-BERT and PG-DRR."""
+        """T: 5 in ICAST, 10 in GPF-BERT and PG-DRR. Two where an epoch is chosen."""
+
+        @override
+        def for_validation(self) -> Self:
+            return self.model_copy(update={"num_passes": 2})
 
     @override
     def components(self, model: PairModel) -> LogitPosterior:

@@ -96,10 +96,11 @@ def test_the_judged_probabilities_are_means_over_passes_in_the_chosen_view(
 
 
 def test_a_training_is_validated_by_its_estimator(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    """The intents have their own metric in any case."""
+    """By two of its passes, however many it has. The intents have their own metric in any case."""
     job = train_job(tiny_pools, tiny_bert, tmp_path, dropout=0.5).model_copy(update={"selection": FEW})
     intents = GainRule(gain_threshold=ALWAYS_INTENTS)
-    ways = ({}, {"estimator": PASSES}, {"estimator": PASSES, "rule": intents})
+    more = {"estimator": MCDropout.Config(num_passes=7)}
+    ways = ({}, {"estimator": PASSES}, {"estimator": PASSES, "rule": intents}, more)
     trainings = [job.model_copy(update=changes).prepare(CPU) for changes in ways]
     model = trainings[0].model.eval()
     with torch.no_grad():
@@ -107,6 +108,7 @@ def test_a_training_is_validated_by_its_estimator(tiny_pools: Path, tiny_bert: P
     found = [made.validation.metrics([sent(made.validation(model, 0, 1))]) for made in trainings if made.validation]
     assert len({metrics[MICRO] for metrics in found}) == 1
     assert len({round(metrics["cal/NLL"], 3) for metrics in found}) == 3
+    assert found[3] == found[1]
 
 
 @pytest.fixture(scope="module")
