@@ -75,12 +75,16 @@ def test_everything_that_differs_is_marked_before_anything_runs(
     pools: ProtocolPools, tiny_bert: Path, bart: Path
 ) -> None:
     data = pools("icast", "MSDialog")
-    changes = {"backbone": str(tiny_bert), "limit": {"test": 20}, "settings": {"regime.training.epochs": 2}}
+    settings = {"regime.training.epochs": 2, "calibration": "temperature", "loss": "pool-cross-entropy"}
+    changes = {"backbone": str(tiny_bert), "limit": {"test": 20}, "settings": settings, "resample_labels": True}
     (row, *_) = planned_rows(load_table("pg-table1"), RunTemplate.of(changes, data), labelled=[0.5], seeds=2)
     text = "\n".join(row.marks)
     for said in (
         f"encoder.backbone = {tiny_bert}, the paper: bert-base-cased",
         "regime.training.epochs = 2, the paper: 3",
+        "calibration = temperature, the paper: null",
+        "loss = pool-cross-entropy, the paper: binary-cross-entropy",
+        "labelled pools drawn for each seed (--resample-labels)",
         "0.5 labelled, the paper: 1",
         "2 seeds, the paper: 5",
         "test pools (--limit)",
