@@ -71,6 +71,14 @@ def check_exceptions(one: TableRow, table: Table, corpus: str, regime: Any) -> N
         assert regime.training.epochs == (1 if corpus == "MANtIS" else 3)
 
 
+def test_icasts_cases_are_of_the_runs_of_its_table_2(pools: ProtocolPools, bart: Path) -> None:
+    def runs(name: str) -> set[tuple[str, float]]:
+        return {(run.method, run.labelled) for one in planned(name, data, bart) for run in one.settings}
+
+    data = pools("icast", "MANtIS")
+    assert runs("icast-table4") < runs("icast-table2")
+
+
 def test_everything_that_differs_is_marked_before_anything_runs(
     pools: ProtocolPools, tiny_bert: Path, bart: Path
 ) -> None:
