@@ -258,6 +258,7 @@ IART = {
     "loss.max_loss": code(10.0),
     **same("regime.training", CODE, epochs=5, learning_rate=1e-3, schedule="staircase", warmup_fraction=0.0),
     **same("regime.training", CODE, weight_decay=0.0, batch_size=32, max_grad_value=1.0, max_grad_norm=None),
+    "regime.training.max_tokens_per_batch": code(32 * 1408),  # so that 32 of the longest pairs are an update
     "regime.training.patience": code(5),
     "pretraining.word_vectors.window": ours(5),
     "pretraining.intent_classifier.training.epochs": ours(50),

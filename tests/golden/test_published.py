@@ -16,6 +16,7 @@ PUBLISHED = [
     for method in block["methods"]
     for path, value in block["values"].items()
 ]
+OF_PAPERS = [(name, preset) for name in method_names() for preset in presets(name) if preset.startswith("paper-")]
 
 
 def resolved(method: str, preset: str, path: str) -> Any:
@@ -32,6 +33,13 @@ def test_a_preset_has_the_published_value(method: str, preset: str, path: str, v
 
 def test_every_paper_preset_is_transcribed() -> None:
     assert len(PUBLISHED) >= 150
-    transcribed = {(method, preset) for method, preset, _, _ in PUBLISHED}
-    of_papers = {(name, preset) for name in method_names() for preset in presets(name) if preset.startswith("paper-")}
-    assert transcribed == of_papers
+    assert {(method, preset) for method, preset, _, _ in PUBLISHED} == set(OF_PAPERS)
+
+
+@pytest.mark.parametrize(("method", "preset"), OF_PAPERS)
+def test_a_batch_holds_as_many_of_the_longest_inputs_as_its_size_says(method: str, preset: str) -> None:
+    made = with_settings(load_method(method), presets(method)[preset])
+    longest = made.encoder.budget.max_context_tokens + made.encoder.budget.max_candidate_tokens + 3
+    for training in made.regime.trainings():
+        inputs = 1 + (training.train_negatives or 0) if method == "grn" else 1  # which reads a pool's candidates apart
+        assert training.batch_size * inputs * longest <= training.max_tokens_per_batch
