@@ -53,6 +53,15 @@ def test_limit_gpf_bert_without_its_gp_is_focal() -> None:
     assert changed("gpf-bert", **plain) == load_method("focal")
 
 
+def test_limit_bert_fp_without_its_domain_pretraining_is_bert() -> None:
+    given = load_method("bert-fp")
+    plain = {"domain_pretraining": None, "similarity": None, "intent": None}
+    alike = {"encoder": given.encoder, "regime.training": given.regime.trainings()[0]}
+    bert = changed("bert", **plain, **{path: value.model_dump() for path, value in alike.items()})
+    assert changed("bert-fp", domain_pretraining=None) == bert
+    assert given != bert
+
+
 def test_limit_mc_dropout_without_dropout_is_bert(tiny_bert: Path, store: TokenStore) -> None:
     none = {"encoder.dropout": 0.0}
     passes = scores(changed("mc-dropout", **none), tiny_bert, store)
