@@ -1,7 +1,7 @@
 """Gibbs chains for Gaussian-process classification with Pólya–Gamma variables.
 
 f ~ N(μ, K) and y_i ~ Bernoulli(σ(f_i)); with ω_i ~ PG(1, f_i) the conditional f | y, ω is N(m, Σ), Σ = (K⁻¹ + Ω)⁻¹
-and m = Σ(K⁻¹μ + κ), κ = y − ½ (Polson, Scott & Windle 2013; PG-DRR Eq. 8 to 10). The algebra goes through
+and m = Σ(K⁻¹μ + κ), κ = y − ½ (Polson, Scott & Windle 2013; PG-DRR Eq. 8 to 11). The algebra goes through
 B = I + diag(s) K diag(s), s = √ω, whose eigenvalues are at least 1: nothing divides by ω or inverts K.
 """
 

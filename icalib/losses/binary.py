@@ -45,7 +45,7 @@ class AbstractLoss(Component):
 
 @final
 class BinaryCrossEntropy(AbstractLoss):
-    """−y log σ(f) − (1 − y) log(1 − σ(f)): ICAST Eq. 4 and 15 with the sign error fixed."""
+    """−y log σ(f) − (1 − y) log(1 − σ(f)): ICAST Eq. 15 with the sign error fixed."""
 
     class Config(AbstractLoss.Config):
         """Settings of binary cross-entropy."""

@@ -1,4 +1,4 @@
-"""Pseudo labels of unlabelled pools (ICAST Eq. 5, 6, 8, 12-14): the rule, what it assigns, and its thresholds."""
+"""Pseudo labels of unlabelled pools (ICAST Eq. 5, 6, 12-14): the rule, what it assigns, and its thresholds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PseudoLabelRule(GainRule):
     def _check_order(self) -> Self:
         positive, negative = self.positive_threshold, self.negative_threshold
         high, low = self.calibrated_positive_threshold, self.calibrated_negative_threshold
-        expected, is_met = "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺ (ICAST §4.4)", negative < low <= high < positive
+        expected, is_met = "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺ (ICAST §4.3.2)", negative < low <= high < positive
         if self.scale == "precision":  # labels of confident pools are right at least as often
             expected, is_met = "λ̃⁺ <= λ⁺ and λ̃⁻ <= λ⁻", high <= positive and low <= negative
         if not is_met:
