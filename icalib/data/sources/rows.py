@@ -143,7 +143,9 @@ def unchecked_row(raw: Raw) -> dict[str, Any]:
     value = parse_json(raw) if raw.value is None else raw.value
     if not isinstance(value, dict):
         raise raw.error(f"found {abbreviated(value)} where a JSON object was expected")
-    return cast("dict[str, Any]", value)
+    row = cast("dict[str, Any]", value)
+    row.pop("", None)  # the index that pandas writes; readers look for "" where a table lacks a column
+    return row
 
 
 def first_rows(path: Path, count: int) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -71,6 +72,12 @@ def test_training_data_of_other_rerankers(
     assert (pool.split, pool.label) == ("train", 0)
     assert [(turn.speaker, turn.text) for turn in pool.context] == [("user", "It hums.")]
     assert pool.dialog_id == dialog_id or pool.dialog_id.startswith("query-")
+
+
+def test_the_index_that_pandas_writes_keeps_no_rows_of_a_query_apart(tmp_path: Path) -> None:
+    pd.DataFrame(PAIRS).to_csv(tmp_path / "train.csv")
+    (pool,) = pools(tmp_path / "train.csv")
+    assert (pool.candidates, pool.domain) == (("Restart it.", "Hello!", "Plug it in."), "")
 
 
 def test_several_right_answers_are_in_one_pool_and_queries_without_one_are_counted(tmp_path: Path) -> None:
