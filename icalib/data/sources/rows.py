@@ -22,6 +22,7 @@ from icalib.core.text import abbreviated
 from icalib.data.schema import Split
 from icalib.data.sources.files import (
     SPLIT_WORDS,
+    all_lines,
     files_in,
     first_line,
     json_items,
@@ -90,9 +91,10 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
     )
 
     def lines() -> Iterator[str]:
-        for raw in read_lines(path):
-            taken.append(raw)
-            yield raw.text + "\n"
+        for raw in all_lines(path):
+            if taken or raw.text.strip():  # a blank line between rows is none, and in a quoted field it is text
+                taken.append(raw)
+                yield raw.text + "\n"
 
     reader = csv.reader(lines(), delimiter=delimiter_of(first_line(path)), strict=True)
     try:
