@@ -73,7 +73,7 @@ class AnsweredContext(BaseModel):
     dialog_id: Text
     query_id: OptionalText = ""
     """What its pools are called after, where a dialogue has several queries; empty: the dialogue's id."""
-    domain: str = ""
+    domain: OptionalText = ""
     split: Split | None = None
     context: tuple[Utterance, ...] = Field(min_length=1)
     answers: tuple[Text, ...] = Field(min_length=1)

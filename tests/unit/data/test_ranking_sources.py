@@ -108,6 +108,17 @@ def test_pairs_without_wrong_answers_get_them_mined(tmp_path: Path) -> None:
     assert not list(source.pools(None))
 
 
+@pytest.mark.parametrize("field", ["question", "answer", "domain", "qid"])
+@pytest.mark.parametrize("wrong", [{}, {"negative": "Hello!"}])
+def test_half_of_a_surrogate_pair_is_refused_in_any_field(tmp_path: Path, field: str, wrong: dict[str, str]) -> None:
+    row = {"qid": "7", "question": "It hums.", "answer": "Restart it.", "domain": "printers"} | wrong
+    source = open_source(write_lines(tmp_path / "faq.jsonl", row, row | {"qid": "8", field: "\ud83d"}))
+    rejected: list[int] = []
+    found = [*source.answers(lambda error, raw: rejected.append(error.line))]
+    found += source.pools(lambda error, raw: rejected.append(error.line))
+    assert (len(found), rejected) == (1, [2])
+
+
 def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "train.jsonl", {"prompt": "a", "chosen": "p", "rejected": "n"})
     (pool,) = pools(path, columns={"query": "prompt", "positive": "chosen", "negative": "rejected"})
