@@ -45,7 +45,7 @@ from icalib.data.sources.rows import (
     row_files,
     row_of,
     sampled,
-    split_of_row,
+    split_of_rows,
     unchecked_row,
 )
 from icalib.data.splits import assigned_split, text_key
@@ -126,7 +126,6 @@ class _Table:
         """Return the fields of an AnsweredContext, which may have no answer, and the wrong answers."""
         rows = [(member, row_of(member)) for member in raw.value]
         first = rows[0][1]
-        splits = [split_of_row(*row, self.columns.get("split", "")) for row in rows]
         context = self._context(raw, first.get(self.columns["query"]))
         labelled = list(chain.from_iterable(starmap(self._labelled, rows)))
         right = _distinct(text for text, is_right in labelled if is_right)
@@ -138,7 +137,7 @@ class _Table:
             "dialog_id": dialogue or own or key,
             "query_id": "-".join(filter(None, (dialogue, own, key))) if dialogue else own or key,
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
-            "split": splits[0],
+            "split": split_of_rows(rows, self.columns.get("split", "")),
             "context": context,
             "answers": right,
         }

@@ -184,6 +184,21 @@ def split_of_row(raw: Raw, row: Mapping[str, Any], column: str = "split") -> Spl
     return SPLIT_WORDS[word]
 
 
+def split_of_rows(rows: Iterable[tuple[Raw, Mapping[str, Any]]], column: str) -> Split | None:
+    """Return the split of rows that belong together, which some of them may lack; a DataError if they have two."""
+    found: Split | None = None
+    for raw, row in rows:
+        split = split_of_row(raw, row, column)
+        if found and split and split != found:
+            raise raw.error(
+                f"found {split} as split, but another row of the same conversation or query has {found}",
+                f"Give its rows one split, or ignore the column with --columns split= (no name). {raw.cure}.",
+                column,
+            )
+        found = found or split
+    return found
+
+
 def record_id(raw: Raw) -> str:
     """Return an id for a record without one: the file's name without its suffix, and the record's number in it."""
     name = plain_name(raw.path)

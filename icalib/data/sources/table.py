@@ -32,7 +32,7 @@ from icalib.data.sources.rows import (
     row_files,
     row_of,
     sampled,
-    split_of_row,
+    split_of_rows,
     unchecked_row,
 )
 
@@ -96,11 +96,10 @@ class _Table:
             self.left_out[NO_TEXT] += 1
             return None
         first = rows[0][1]
-        splits = [split_of_row(*row, self.columns.get("split", "")) for row in rows]
         record = {
             "dialog_id": dialog_id,
             "domain": str(first.get(self.columns.get("domain", "")) or ""),
-            "split": splits[0],
+            "split": split_of_rows(rows, self.columns.get("split", "")),
             "utterances": utterances,
         }
         return build(Dialogue, record, raw, self.columns)

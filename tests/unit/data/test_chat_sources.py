@@ -240,6 +240,19 @@ def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
         assert caught.value.field == "split"
 
 
+def test_rows_of_a_conversation_have_one_split(tmp_path: Path) -> None:
+    rows = ["chat,split,sender,text", "1,,user,Hi.", "1,test,agent,Hello!", "1,,user,It hums.", "2,val,user,Hi."]
+    path = write_rows(tmp_path / "chats.csv", *rows)
+    assert [found.split for found in dialogues(path)] == ["test", "validation"]
+    write_rows(path, *rows, "1,train,agent,Restart it.")
+    with pytest.raises(
+        DataError, match=r"found train as split, but another row .* has test\. .*--columns split="
+    ) as caught:
+        dialogues(path)
+    assert (caught.value.line, caught.value.field) == (6, "split")
+    assert [found.split for found in dialogues(path, columns={"split": ""})] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("names", "left_out"),
     [

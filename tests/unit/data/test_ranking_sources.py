@@ -145,6 +145,8 @@ def test_the_split_of_a_query_goes_before_that_of_the_file(tmp_path: Path) -> No
     assert found == ["validation", "test", "train"]
     with pytest.raises(DataError, match='"extra" as split'):
         pools(write_lines(tmp_path / "train.jsonl", rows[0] | {"split": "extra"}))
+    with pytest.raises(DataError, match="found test as split, but another row of the same conversation or query has "):
+        pools(write_lines(tmp_path / "train.jsonl", rows[0], rows[0] | {"neg": ["m"], "split": "test"}))
 
 
 @pytest.mark.parametrize("bad", [b"It hums.,Gr\xfc\xdfe,0", b"It hums.,Restart it, then wait,1"])
