@@ -6,8 +6,8 @@
     (query, positive, negative, ...) or (query, passage, label)                             sentence-transformers
 
 as JSONL, JSON, CSV, TSV or Parquet. Consecutive rows of one query are one record, which
-becomes a pool with all its answers. Where nothing is wrong, `prepare` mines wrong answers as it does for dialogues:
-each right one becomes a pool, in which the others don't occur.
+becomes a pool with all its answers. Where nothing is wrong in the first rows, `prepare` mines wrong answers as it does
+for dialogues: each right one becomes a pool, in which the others don't occur.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from icalib.data.sources.records import (
     unique,
 )
 from icalib.data.sources.rows import (
+    NUM_SAMPLED,
     check_columns,
     first_rows,
     guessed_columns,
@@ -66,6 +67,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
 NO_RIGHT = "queries without a right answer"
 NO_WRONG = "queries without a wrong answer"
+LATE_WRONG = f"wrong answers, since the first {NUM_SAMPLED} rows have none: put a row with one before them to use them"
 _RIGHT_ABOVE = 0.5  # labels above it are of right answers
 _SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on the query alone
 
@@ -101,7 +103,9 @@ class _Table:
 
     def answers(self, raw: Raw) -> AnsweredContext | None:
         """Return the right answers; None where there is none."""
-        query, _ = self._query(raw)
+        query, wrong = self._query(raw)
+        if wrong:
+            self.left_out[LATE_WRONG] += len(wrong)
         if not query["answers"]:
             self.left_out[NO_RIGHT] += 1
             return None
@@ -192,7 +196,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     return replace(
         source,
         answers=lambda on_reject: accepted(table.records(files), unique(table.answers, "query_id", _SORT), on_reject),
-        understood=f"{understood}; wrong answers are mined, since there are none",
+        understood=f"{understood}; wrong answers are mined, since the first rows have none",
     )
 
 

@@ -100,12 +100,25 @@ def test_pairs_without_wrong_answers_get_them_mined(tmp_path: Path) -> None:
     path = tmp_path / "faq.csv"
     path.write_text('Question,Answer\n"It hums.",Restart it.\n"It hums.",Which model?\nNo sound.,Plug it in.\n')
     source = open_source(path)
-    assert source.understood.endswith("wrong answers are mined, since there are none")
+    assert source.understood.endswith("wrong answers are mined, since the first rows have none")
     assert [(found.context[0].text, found.answers) for found in source.answers(None)] == [
         ("It hums.", ("Restart it.", "Which model?")),
         ("No sound.", ("Plug it in.",)),
     ]
     assert not list(source.pools(None))
+
+
+def test_wrong_answers_are_of_the_source_or_mined_and_those_left_out_are_counted(tmp_path: Path) -> None:
+    rows = [{"query": f"q {number}", "pos": ["p"], "neg": []} for number in range(100)]
+    late = {"query": "late", "pos": ["p"], "neg": ["n", "m"]}
+    mined = open_source(write_lines(tmp_path / "mined.jsonl", *rows, late))
+    assert (len(list(mined.answers(None))), len(list(mined.pools(None)))) == (101, 0)
+    assert [(number, text[:45]) for text, number in mined.left_out.items()] == [
+        (2, "wrong answers, since the first 100 rows have ")
+    ]
+    own = open_source(write_lines(tmp_path / "own.jsonl", late, *rows))
+    assert (len(list(own.answers(None))), len(list(own.pools(None)))) == (0, 1)
+    assert dict(own.left_out) == {"queries without a wrong answer": 100}
 
 
 @pytest.mark.parametrize("field", ["question", "answer", "domain", "qid"])
