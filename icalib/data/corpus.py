@@ -98,12 +98,12 @@ def responses_of(dialogue: Dialogue, source: Source, settings: PrepareSettings) 
 
 
 def read_corpus(
-    source: Source, folder: Path, settings: PrepareSettings, on_reject: OnReject | None, progress: Progress
+    source: Source, folder: Path, settings: PrepareSettings, rejected: RejectedRecords | None, progress: Progress
 ) -> Corpus:
-    """Read a source into files in `folder`, one for each split; the first invalid record raises without `on_reject`."""
+    """Read a source into files in `folder`, one for each split; the first invalid record raises without `rejected`."""
     corpus = Corpus(folder, settings)
     source.left_out.clear()
-    for done, rows in enumerate(_records(source, corpus, settings, on_reject), 1):
+    for done, rows in enumerate(_records(source, corpus, settings, rejected), 1):
         for row in rows:
             if not corpus.is_full(row["split"]):
                 for utterance in row["context"]:
@@ -119,6 +119,8 @@ def read_corpus(
     num_pools = sum(corpus.num_rows.values())
     progress("read", num_pools, num_pools)
     if not num_pools:
+        if rejected and rejected.count:
+            source.left_out["records that are not valid"] = rejected.count
         left_out = ", ".join(f"{number} {what}" for what, number in source.left_out.items())
         raise DataError(
             "no pool came out of it" + (f" (left out: {left_out})" if left_out else ""),

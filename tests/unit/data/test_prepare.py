@@ -159,6 +159,11 @@ def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
     lone.write_text('{"dialog_id": "x", "utterances": [{"speaker": "user", "text": "hi"}]}\n')
     with pytest.raises(DataError, match="no pool came out"):
         prepare(lone, tmp_path / "b")
+    lone.write_text(lone.read_text() + '{"utterances": [{"speaker": "wizzy", "text": "hi"}]}\n')
+    with pytest.raises(
+        DataError, match=r"no pool came out of it \(left out: 1 records that are not valid\).*--preview"
+    ):
+        prepare(lone, tmp_path / "b", PrepareSettings(skip_bad=True))
 
 
 def with_splits(source: Path, *splits: str) -> Path:
