@@ -152,7 +152,7 @@ def turns(raw: Raw, messages: list[Any], speakers: Mapping[str, Role], field: st
 def _utterances(raw: Raw, message: Any, speakers: Mapping[str, Role], field: str) -> Iterator[dict[str, Any]]:
     if not isinstance(message, dict):
         raise raw.error("found no object with a speaker and a text", field=field)
-    text = _text(message.get(_key(message, TEXTS)))
+    text = text_of(message.get(_key(message, TEXTS)))
     if not text.strip():
         return
     key = _key(message, SPEAKERS)
@@ -175,12 +175,12 @@ def _key(message: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return next((name for name in names if message.get(name) is not None), "")
 
 
-def _text(value: Any) -> str:
-    """Return a text that is a string or a list of parts, some of them without text."""
+def text_of(value: Any) -> str:
+    """Return a text that is a string, a number, or a list of parts, some of them without text; else an empty one."""
     if isinstance(value, list):
         parts = [part.get("text") if isinstance(part, dict) else part for part in value]
         return "".join(part for part in parts if isinstance(part, str))
-    return value if isinstance(value, str) else ""
+    return str(value) if isinstance(value, str | int | float) and value == value else ""
 
 
 def _messages(row: Mapping[str, Any]) -> tuple[str, list[Any]]:

@@ -22,7 +22,7 @@ from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.text import abbreviated
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.files import split_in_name
-from icalib.data.sources.messages import NO_TEXT, Role, role_of
+from icalib.data.sources.messages import NO_TEXT, Role, role_of, text_of
 from icalib.data.sources.records import Raw, Reader, Source, build, joined, records_in
 from icalib.data.sources.rows import (
     check_columns,
@@ -123,8 +123,8 @@ class _Table:
         return time
 
     def _utterances(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        text = row.get(self.columns["text"])
-        if isinstance(text, str) and text.strip():
+        text = text_of(row.get(self.columns["text"]))
+        if text.strip():
             role = role_of(row.get(self.columns["sender"]), self.speakers, raw, self.columns["sender"])
             if role != "skip":
                 is_answer = row.get(self.columns.get("is_answer", ""))

@@ -216,6 +216,22 @@ def test_conversations_without_text_are_counted_and_left_out(tmp_path: Path) -> 
         assert dict(source.left_out) == {"conversations without a text of user or agent": 2}
 
 
+@pytest.mark.parametrize("name", ["chats.json", "export.jsonl", "export.csv", "export.parquet"])
+def test_a_number_is_a_text(tmp_path: Path, name: str) -> None:
+    """JSON made of a CSV often has numbers where the CSV has digits."""
+    path, texts = tmp_path / name, [5, 7]
+    rows = pd.DataFrame([{"chat": 1, "sender": "client", "text": text} for text in texts])
+    if name == "chats.json":
+        write_json(path, {"messages": [{"role": "user", "content": text} for text in [*texts, None, float("nan")]]})
+    elif name == "export.jsonl":
+        rows.to_json(path, orient="records", lines=True)
+    elif name == "export.csv":
+        rows.to_csv(path, index=False)
+    else:
+        rows.to_parquet(path)
+    assert [turns(found) for found in dialogues(path)] == [[("user", "5"), ("user", "7")]]
+
+
 def write_rows(path: Path, *rows: str) -> Path:
     path.write_text("".join(f"{row}\n" for row in rows))
     return path
