@@ -122,7 +122,10 @@ def _write(
             )
         writer.write(split, corpus, negatives, progress, settings.unanswerable)
     num_copies = writer.leaks.num_copies_across_splits()
-    num_logs = write_logs(logs, folder / LOGS_FILE, rejected, progress) if logs else 0
+    num_logs = 0
+    if logs:
+        num_logs = write_logs(logs, folder / LOGS_FILE, rejected, progress)
+        messages += [f"logs: left out: {number} {what}" for what, number in logs.left_out.items()]
     files = [*map(split_file, SPLITS), *([LOGS_FILE] if logs else [])]
     pool_set = PoolSet(
         version=POOLS_VERSION,

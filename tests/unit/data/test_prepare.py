@@ -274,12 +274,14 @@ def test_logs_are_kept_outside_the_pools_and_decide_nothing_in_them(
 
 def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path) -> None:
     source, logs = corpus(tmp_path / "d.jsonl", 60), tmp_path / "logs.csv"
-    logs.write_text("chat,who am i,text\n1,ann,hello\n1,bob,hi\n")
+    logs.write_text("chat,who am i,text\n1,ann,hello\n1,bob,hi\n2,bob,\n")
     options = {"speakers": {"ann": "user", "bob": "agent"}, "columns": {"sender": "who am i"}}
     settings = validated(PrepareSettings, {"num_candidates": 2, "negative_sampler": "random", **options})
     with pytest.raises(SettingError, match=r"--columns has no meaning for the format jsonl.*ranking, table take it"):
         prepare(source, tmp_path / "a", settings)
-    assert prepare(source, tmp_path / "b", settings, logs=logs).num_logs == 1
+    notes: list[str] = []
+    assert prepare(source, tmp_path / "b", settings, logs=logs, note=notes.append).num_logs == 1
+    assert "logs: left out: 1 conversations without a text of user or agent" in notes
 
 
 @pytest.fixture
