@@ -228,6 +228,8 @@ def _number(label: Any) -> float | None:
 
 def _passages(value: Any) -> list[str]:
     """Return answers that are a text, an object with title and text, or a list of them; empty ones are left out."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        value = value["text"]  # of SQuAD's {"text": [...], "answer_start": [...]}
     return [text for text in map(_passage, value if isinstance(value, list) else [value]) if text]
 
 

@@ -108,6 +108,14 @@ def test_pairs_without_wrong_answers_get_them_mined(tmp_path: Path) -> None:
     assert not list(source.pools(None))
 
 
+def test_answers_as_squad_has_them_are_texts(tmp_path: Path) -> None:
+    answers = {"text": ["Restart it.", "Restart it.", "Restart."], "answer_start": [1, 1, 1]}
+    path = tmp_path / "validation.parquet"
+    pq.write_table(pa.Table.from_pylist([{"context": "…", "question": "It hums.", "answers": answers}]), path)
+    (found,) = open_source(path).answers(None)
+    assert found.answers == ("Restart it.", "Restart.")
+
+
 def test_wrong_answers_are_of_the_source_or_mined_and_those_left_out_are_counted(tmp_path: Path) -> None:
     rows = [{"query": f"q {number}", "pos": ["p"], "neg": []} for number in range(100)]
     late = {"query": "late", "pos": ["p"], "neg": ["n", "m"]}
