@@ -28,7 +28,7 @@ from typing import Any, Literal
 from icalib.core.errors import DataError
 from icalib.core.text import abbreviated
 from icalib.data.schema import Dialogue
-from icalib.data.sources.files import plain_name, read_lines
+from icalib.data.sources.files import plain_name, read_lines, split_in_name
 from icalib.data.sources.records import Raw, Reader, Source, build, records_in
 from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, row_files, row_of, split_of_row
 
@@ -88,6 +88,8 @@ def _open_jsonl(path: Path, speakers: Mapping[str, Role]) -> Source:
         row = row_of(raw)
         given = row.get("dialog_id")
         row["dialog_id"] = record_id(raw) if given is None else str(given) if isinstance(given, int) else given
+        if row.get("split") is None:
+            row["split"] = split_in_name(raw.path)
         if isinstance(row.get("utterances"), list):
             row["utterances"] = list(mapped(row["utterances"], raw))
         return build(Dialogue, row, raw)

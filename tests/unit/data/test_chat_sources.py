@@ -245,6 +245,10 @@ def test_a_record_has_its_split_in_any_usual_word_before_that_of_the_file(tmp_pa
     assert [found.split for found in dialogues(table)] == ["validation", "test"]
     assert [found.split for found in dialogues(table, columns={"split": ""})] == ["test", "test"]
     assert [found.split for found in dialogues(write_json(tmp_path / f"{word}.json", OPENAI))] == ["validation"]
+    own = {"utterances": [{"speaker": "user", "text": "It hums."}]}
+    path = write_rows(tmp_path / f"{word}.jsonl", json.dumps(own), json.dumps(own | {"split": "test"}))
+    assert open_source(path).reader == "jsonl"
+    assert [found.split for found in dialogues(path)] == ["validation", "test"]
 
 
 def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
