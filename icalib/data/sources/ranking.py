@@ -73,7 +73,9 @@ _SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on 
 
 
 _RENAME = "Give one of the files another name."
-_SORT = "Sort the rows by query: those of one query must follow each other, or they would be wrong answers to it."
+_SORT = (
+    "Sort the rows by query: those of one must follow each other. Queries with the same text need --columns id=NAME."
+)
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,18 @@ class _Table:
     left_out: Counter[str] = field(default_factory=Counter[str])
 
     def records(self, files: Iterable[Path]) -> Iterator[Raw]:
-        """Yield the consecutive rows of each query as one record."""
+        """Yield the consecutive rows of each query as one record; a DataError if a query has rows with one answer each
+        that are apart, since each record would lack the answers of the others.
+        """
         for file in files:
-            for _, members in groupby(read_rows(file), key=self._key):
-                yield joined(list(members))
+            seen = set[int]()
+            for key, members in groupby(read_rows(file), key=self._key):
+                raw = joined(list(members))
+                if isinstance(key, str) and self._has_one_answer(raw.value[0]):
+                    if hash(key) in seen:
+                        raise raw.error("found a query that other rows have further up", _SORT)
+                    seen.add(hash(key))
+                yield raw
 
     def pool(self, raw: Raw) -> Pool | None:
         """Return a pool of all answers; None where there is nothing to rank."""
@@ -119,12 +129,15 @@ class _Table:
         return isinstance(row.get(self.columns["passage"]), list) or (number is not None and number <= _RIGHT_ABOVE)
 
     def _key(self, raw: Raw) -> Hashable:
-        """Return what consecutive rows of one query have in common; unique for a row that can't be read."""
+        """Return what rows of one query have in common, a text; unique for a row that can't be read."""
         try:
             row = unchecked_row(raw)
             return repr([row.get(self.columns.get(column, "")) for column in ("id", "dialogue", "query")])
         except (DataError, RecursionError):
             return raw.line, raw.number
+
+    def _has_one_answer(self, raw: Raw) -> bool:
+        return "label" in self.columns and not isinstance(unchecked_row(raw).get(self.columns["passage"]), list)
 
     def _query(self, raw: Raw) -> tuple[dict[str, Any], list[str]]:
         """Return the fields of an AnsweredContext, which may have no answer, and the wrong answers."""

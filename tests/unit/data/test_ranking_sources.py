@@ -160,6 +160,17 @@ def test_right_answers_of_a_query_that_are_not_together_are_refused(tmp_path: Pa
         list(source.answers(None))
 
 
+def test_labelled_rows_of_a_query_that_are_not_together_are_refused(tmp_path: Path) -> None:
+    """Queries would lack the right answers that are elsewhere, and pools in which none is right come out."""
+    other = {"query": "No sound.", "passage": "Plug it in.", "label": 1}
+    for name, rows in (("pools", [*PAIRS[:2], other, PAIRS[2]]), ("mined", [PAIRS[1], other, PAIRS[1]])):
+        source = open_source(write_lines(tmp_path / f"{name}.jsonl", *rows))
+        with pytest.raises(DataError, match=r"a query that other rows have further up\. Sort the rows by query"):
+            [*source.pools(lambda error, raw: None), *source.answers(lambda error, raw: None)]
+    listed = CANDIDATES | {"label": 1}
+    assert len(pools(write_lines(tmp_path / "test.jsonl", listed, listed | {"context": ["Hi."]}, listed))) == 3
+
+
 def test_the_split_of_a_query_goes_before_that_of_the_file(tmp_path: Path) -> None:
     rows = [{"split": split, "query": f"q {split}", "pos": ["p"], "neg": ["n"]} for split in ("val", "test", "")]
     found = [pool.split for pool in pools(write_lines(tmp_path / "train.jsonl", *rows))]
