@@ -61,7 +61,7 @@ def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Ro
     name = shown.lower()
     ours: dict[str, Role] = {key.strip().lower(): role for key, role in given.items()}
     role: Role | None = ours.get(name) or DEFAULT_SPEAKERS.get(name) or ours.get("*")
-    if not name or role is None:
+    if role is None:
         option = shlex.quote(f"{shown or 'NAME'}=user")
         raise raw.error(
             f"found {abbreviated(speaker)} as speaker",

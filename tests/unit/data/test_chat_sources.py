@@ -316,6 +316,19 @@ def test_the_option_that_an_error_suggests_for_a_speaker_works(tmp_path: Path, n
     assert several == {str(name).strip(): "user", "*": "agent"}
 
 
+@pytest.mark.parametrize("name", [None, "", {"id": 7}])
+def test_speakers_without_a_name_are_among_all_others(tmp_path: Path, name: Any) -> None:
+    """As Telegram has deleted accounts."""
+    path = write_json(
+        tmp_path / "chat.json", {"messages": [{"from": name, "text": "It hums."}, {"from": "bot", "text": "?"}]}
+    )
+    with pytest.raises(DataError, match=r"as speaker.*\*=user is for all others"):
+        dialogues(path)
+    assert [turns(found) for found in dialogues(path, speakers={"*": "user"})] == [
+        [("user", "It hums."), ("agent", "?")]
+    ]
+
+
 def test_marks_of_accepted_answers_may_be_numbers(tmp_path: Path) -> None:
     marks = [1, 0, True, False, None, "", 1.0]
     messages = [{"role": "assistant", "content": "Restart it.", "is_answer": mark} for mark in marks]
