@@ -134,8 +134,15 @@ class Guarantees:
     def _promised(
         self, answers: Sequence[Answer], scores: PoolScores, promise: RiskControl | None, sets: float | None
     ) -> Iterator[str]:
-        if (promise is None and sets is None) or not self.covered(scores).any():
+        if promise is None and sets is None:
             return
+        if num_others := int((~self.covered(scores)).sum()):
+            yield (
+                f"no test pool has as many candidates as {num_others} of {scores.num_pools} questions. No promise "
+                "covers these questions: --max-error leaves them unanswered, and --sets gives all their candidates"
+            )
+            if num_others == scores.num_pools:
+                return
         if promise is not None:
             yield _promise_note(answers, promise)
         if sets is not None:
@@ -163,8 +170,7 @@ class Guarantees:
         sizes = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
         return [
             f"{num_unusual} of {scores.num_pools} questions have another number of candidates than the run's pools "
-            f"({sizes}), for which the probabilities are calibrated: don't rely on theirs. No promise covers these "
-            "questions: --max-error leaves them unanswered, and --sets gives all their candidates"
+            f"({sizes}), for which the probabilities are calibrated: don't rely on theirs"
         ]
 
 

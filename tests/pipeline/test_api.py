@@ -165,8 +165,9 @@ def test_predictions_are_those_of_the_command_line(
         assert [answer.record() for answer in predicted.answers] == [json.loads(line) for line in out.splitlines()]
         assert len(predicted.notes) == 2  # the promise, and the sets
     smaller = [{**question, "candidates": question["candidates"][:2]} for question in questions]
-    (note,) = ranker.predict(smaller, max_error=0.97, confidence=0.6, sets=0.8).notes
-    assert "No promise covers these questions" in note  # and none is made
+    usual, covered = ranker.predict(smaller, max_error=0.97, confidence=0.6, sets=0.8).notes
+    assert "don't rely on theirs" in usual
+    assert "No promise covers these questions" in covered  # and none is made
 
 
 def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools: list[Pool]) -> None:

@@ -11,15 +11,22 @@ from unit.metrics.made_predictions import prediction_table, simulated_table
 
 from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
+from icalib.data.questions import Question
 from icalib.metrics.conformal import answer_sets, fit_conformal
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import top_candidate
 from icalib.metrics.risk_control import control_risk
-from icalib.pipeline.guarantees import Guarantees
+from icalib.pipeline.guarantees import AnswerOptions, Guarantees
 
 
 def scores(num_pools: int, seed: int, num_candidates: int = 10) -> PoolScores:
     return PoolScores.from_predictions(simulated_table(num_pools, seed=seed, num_candidates=num_candidates))
+
+
+def rename(table: pa.Table) -> pa.Table:
+    """The same pools under other names."""
+    names = pa.array([f"few-{name}" for name in table["pool_id"].to_pylist()])
+    return table.set_column(0, table.schema.field(0), names)
 
 
 @pytest.fixture
@@ -42,6 +49,21 @@ def test_pools_of_another_size_are_not_covered_and_their_sets_leave_nothing_out(
     assert found.covered(scores(30, 3)).all()
     assert not found.covered(few).any()
     assert found.sets(few, 0.5).all()
+
+
+@pytest.mark.parametrize("has_few", ["validation", "test"])
+def test_what_is_said_of_questions_of_a_size_that_one_split_lacks(folder: RunFolder, has_few: str) -> None:
+    few = simulated_table(40, seed=3, num_candidates=4)
+    tables = [folder.predictions(has_few), rename(few)]
+    folder.write_table(f"predictions/{has_few}.parquet", pa.concat_tables(tables))
+    asked = scores(30, 4, num_candidates=4)
+    questions = [Question(id=name, context=("hello",), candidates=("a", "b", "c", "d")) for name in asked.pool_ids]
+    found = Guarantees(folder).answers(questions, asked, AnswerOptions(max_error=0.8, confidence=0.8))
+    notes = " ".join(found.notes)
+    is_tested = has_few == "test"
+    assert any(not answer.abstained for answer in found.answers) == is_tested
+    assert ("No promise covers these questions" in notes) == (not is_tested)
+    assert ("don't rely on theirs" in notes) == is_tested  # whose probabilities validation has not calibrated
 
 
 def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> None:
