@@ -200,8 +200,10 @@ def fit_affine(logit_N: FloatArray, label_N: IntArray) -> AffineMap:
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
     target_N = smoothed_targets(label_N)
-    # standardised, so that one start and one tolerance suit the scores of every model
-    mean, scale = float(logit_N.mean()), float(logit_N.std()) or 1.0
+    # standardised, so that one start and one tolerance suit the scores of every model; the deviation of equal scores
+    # may be a rounding error, by which a slope has no digits left
+    mean, deviation = float(logit_N.mean()), float(logit_N.std()) if np.ptp(logit_N) else 0.0
+    scale = deviation or abs(mean) or 1.0
     f_N = (logit_N - mean) / scale
 
     def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:

@@ -7,7 +7,15 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, softmax
 
-from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, PriorShift, Temperature
+from icalib.calibration.calibrator import (
+    AbstractCalibrator,
+    Isotonic,
+    Platt,
+    PoolSoftmax,
+    PriorShift,
+    Temperature,
+    smoothed_targets,
+)
 from icalib.calibration.fitted import PoolSoftmaxMap
 from icalib.core.errors import DataError, SettingError
 from icalib.metrics.calibration import ece, nll
@@ -78,9 +86,12 @@ def test_a_softmax_over_pools_depends_on_neither_unit_nor_level_of_the_scores(un
     assert unit * found.slope == pytest.approx(expected.slope, rel=1e-5)
 
 
-def test_platt_scaling_of_constant_scores_is_the_smoothed_base_rate() -> None:
-    fitted = CALIBRATORS["platt"].fit(np.full(1000, 3.0), np.array([1] * 100 + [0] * 900))
-    np.testing.assert_allclose(fitted.apply(np.array([3.0])), 0.1, atol=2e-3)
+@pytest.mark.parametrize("score", [3.0, 0.1, -2.2, 1e20, 1e-200])
+@pytest.mark.parametrize("num_pairs", [50, 150, 170, 1000])  # some means of 0.1 are not 0.1
+def test_platt_scaling_of_constant_scores_is_the_smoothed_base_rate(score: float, num_pairs: int) -> None:
+    label = np.arange(num_pairs) % 10 // 9
+    fitted = CALIBRATORS["platt"].fit(np.full(num_pairs, score), label)
+    np.testing.assert_allclose(fitted.apply(np.array([score])), smoothed_targets(label).mean(), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", FITTED)
