@@ -1,13 +1,14 @@
 """What results say: at most three sentences and some warnings above the tables.
 
 A sentence never goes further than its table: "beyond chance" is a paired test over pools and seeds with p below 0.05
-after Holm's correction, and the best method is the one with the largest mean.
+after Holm's correction, and the best method is the one with the largest mean of those that rank better than chance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from math import inf
 from statistics import fmean
 from typing import final
@@ -140,12 +141,12 @@ def verdict(methods: Sequence[MethodFacts], tests: Sequence[MethodTest]) -> Verd
     ranked = sorted(compared, key=lambda one: -one.means[DECIDED_BY])
     if not ranked:
         return Verdict(())
-    best = ranked[0]
-    if not best.ranks:
-        return Verdict((f"No method ranks better than chance: the best, {best}, has {best.level}.",))
+    from_best = list(dropwhile(lambda one: not one.ranks, ranked))
+    if not from_best:
+        return Verdict((f"No method ranks better than chance: the best, {ranked[0]}, has {ranked[0].level}.",))
     found = {(one.first, one.second): one for one in tests if one.metric == DECIDED_BY}
     found |= {(one.second, one.first): one.turned for one in found.values()}
-    sentences = (_ranking(ranked, found), _learning(ranked, found), _probabilities(best))
+    sentences = (_ranking(from_best, found), _learning(ranked, found), _probabilities(from_best[0]))
     return Verdict(tuple(filter(None, sentences)), tuple(_warnings(methods)))
 
 

@@ -97,6 +97,17 @@ def test_what_casts_doubt_on_results_is_warned_of(methods: list[MethodFacts], wa
     assert bool(verdict(methods, []).warnings) == warns
 
 
+@pytest.mark.parametrize(
+    ("one_ranks", "words"), [(True, "bert ranks better than chance: MAP 0.700"), (False, "No method ranks better")]
+)
+def test_a_larger_mean_with_r1_at_chance_is_not_the_best(one_ranks: bool, words: str) -> None:
+    lucky = facts("lucky", 0.71, ranks=False, means={"ECE": 0.01, "NLL": 0.3}, ece=Interval(0.005, 0.02))
+    bert = facts("bert", 0.7, ranks=one_ranks)
+    text = said([lucky, bert], [paired(lucky, bert, 0.4)])
+    assert text.startswith(words)
+    assert "can be used" not in text
+
+
 @given(st.lists(st.integers(1, 999), min_size=2, max_size=4, unique=True), st.data())
 def test_the_best_has_the_largest_mean_and_beats_whom_the_tests_say(means: list[int], data: st.DataObject) -> None:
     methods = [facts(f"m{index}", mean / 1000) for index, mean in enumerate(means)]
