@@ -36,5 +36,5 @@ def _cell(found: RiskControl) -> str:
         wrong = f"{found.num_wrong} of {found.num_answered} were wrong"
         return f"{found.coverage:.0%}, from {found.threshold:.3f} ({wrong})"
     if found.num_needed is None:
-        return "none: the most confident answers are wrong too often"
+        return "none: too many of the most confident answers are wrong, or too few are known"
     return f"none: needs about {found.num_needed:,} test pools"
