@@ -164,11 +164,12 @@ def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
     marks = [*one.marks, *(() if other is None else reproduction.shift_marks(other))]
     letters = ",".join(reproduction.legend[mark] for mark in dict.fromkeys(marks))
     results = [run.result for run in one.runs]
+    if other is not None:
+        results = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
     if table.kind == "cost":
         values = _cost_cells(table, one.cost)
     else:
-        on_other = [result for run in one.runs for result in run.shifts() if data_name(result) == other]
-        tests = [result["test"] for result in (results if other is None else on_other)]
+        tests = [result["test"] for result in results]
         values = tuple(_spread(table, [test[name] for test in tests if name in test]) for name in table.metrics)
     made = [f"{len(results)} {'seed' if len(results) == 1 else 'seeds'}"] if results else []
     if results and other is None:
