@@ -89,11 +89,12 @@ def required_split(path: Path) -> Split:
 
 def files_in(path: Path, *suffixes: str) -> tuple[Path, ...]:
     """Return a file itself, or a folder's files of the first of these kinds that it has, maybe none; only those with a
-    split in their names where these have a training split or several splits.
+    split in their names where these have a training split or several splits. Hidden ones (macOS's ._x.csv) aren't read.
     """
     if path.is_file():
         return (path,)
     files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else []
+    files = [file for file in files if not file.name.startswith(".")]
     for suffix in suffixes:
         if found := [file for file in files if plain_name(file).endswith(suffix)]:
             splits = {split_in_name(file) for file in found} - {None}  # one may be a word of a title: test-team.csv

@@ -204,6 +204,14 @@ def test_quotes_that_are_not_balanced_swallow_no_rows(tmp_path: Path, text: str,
     assert caught.value.line == 5
 
 
+def test_a_pasted_log_is_a_text_and_files_that_macos_hides_are_not_read(tmp_path: Path) -> None:
+    log = "GET / HTTP/1.1 " * 10_000
+    (tmp_path / "chats.csv").write_text(f"chat,sender,text\n1,user,It hums.\n1,agent,{log}\n")
+    (tmp_path / "._chats.csv").write_bytes(b"\x00\x05\x16\x07")
+    (dialogue,) = open_source(tmp_path, "table").dialogues(None)
+    assert [len(one.text) for one in dialogue.utterances] == [8, len(log.strip())]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
