@@ -180,7 +180,7 @@ BUILTIN: tuple[Metric, ...] = (
         "R@1_chance",
         "rank",
         None,
-        "R@1 that a random order of the candidates exceeds in 5 % of cases",
+        "R@1 that a random order of the candidates exceeds in about 5 % of cases",
         _chance_limit,
         heading="chance",
         has_interval=False,
