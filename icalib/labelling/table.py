@@ -12,6 +12,7 @@ from pathlib import Path
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool
 from icalib.data.sources.records import Raw, refuse_bad_bytes
+from icalib.data.sources.rows import MAX_FIELD
 from icalib.labelling.annotations import Annotation, Answer
 
 _COLUMNS = ("pool_id", "context", "candidate", "text", "right", "annotator")
@@ -109,6 +110,7 @@ def _rows(path: Path) -> Iterator[_Row]:
 
 def _filled_rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
     """Yield the rows by column; spreadsheets end a table with rows of empty cells, which are left out."""
+    csv.field_size_limit(MAX_FIELD)  # as that of the texts which it repeats
     text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
     refuse_bad_bytes(Raw(path, 0, text, cure="In a spreadsheet: save as CSV UTF-8"))
     header = text.partition("\n")[0]

@@ -38,7 +38,8 @@ Kind = Literal["lines", "json", "csv", "parquet"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
 _BATCH_ROWS = 256
-_MAX_FIELD = 1 << 24  # characters of a CSV's field, such as a pasted log; Python refuses the file above 2¹⁷
+MAX_FIELD = 1 << 24
+"""Characters of a CSV's field, such as a pasted log; Python's own limit is 2¹⁷."""
 
 
 def row_files(path: Path) -> tuple[Path, ...]:
@@ -85,7 +86,7 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
 
 def _csv_rows(path: Path) -> Iterator[Raw]:
     """Yield the rows after the header with the lines where they begin; a quoted field may span several lines."""
-    csv.field_size_limit(_MAX_FIELD)
+    csv.field_size_limit(MAX_FIELD)
     taken: list[Raw] = []
     cure = (
         "Write a quote inside a quoted field twice, and quote a field that begins with a quote (--skip-bad cannot skip "

@@ -24,6 +24,16 @@ def test_no_cell_is_a_formula_and_texts_come_back_as_they_were(tmp_path: Path) -
     assert (answer.pool_id, list(answer.candidates)) == ("=A1", texts)
 
 
+def test_a_pasted_log_comes_back(tmp_path: Path) -> None:
+    csv.field_size_limit(1 << 17)  # Python's, which an earlier test may have raised
+    log = "GET / HTTP/1.1 " * 10_000
+    context, texts = [Utterance(speaker="user", text=log)], ["Restart it.", log.strip()]
+    pool = Pool(pool_id="p", dialog_id="d", split="train", context=context, candidates=texts, label=0, domain="")
+    (tmp_path / "table.csv").write_text(table_text([pool]))
+    (answer,) = read_table(tmp_path / "table.csv")
+    assert list(answer.candidates) == texts
+
+
 Row = tuple[str, int, str, str]
 """Pool, candidate, what is in `right`, annotator."""
 
