@@ -172,8 +172,7 @@ class BackboneEncoder(AbstractEncoder):
         backbone_config = config.load_backbone_config()
         if config.dropout is not None:
             set_dropout(backbone_config, config.dropout)
-        if config.cheap_dropout:
-            register_attention()
+        register_attention()
         options = model_options(backbone_config, ATTENTION if config.cheap_dropout else "sdpa")
         options["dtype"] = torch.float32
         if pretrained:
