@@ -59,6 +59,14 @@ class Batch(NamedTuple):
         offset_B = None if self.offset_B is None else to_device(self.offset_B, device)
         return Batch(ids_BL, segments_BL, lengths_B, self.inputs, offset_B)
 
+    def repeated(self, times: int) -> Batch:
+        """Return the batch several times over, as one; [times · B]."""
+        if times == 1:
+            return self
+        tensors = (self.ids_BL.repeat(times, 1), self.segments_BL.repeat(times, 1), self.lengths_B.repeat(times))
+        inputs = None if self.inputs is None else list(self.inputs) * times
+        return Batch(*tensors, inputs, None if self.offset_B is None else self.offset_B.repeat(times))
+
     def on_host(self) -> Batch:
         """Return the batch in the CPU's memory; with `inputs`, without waiting for a GPU. Padding has the id 0."""
         if self.ids_BL.device.type == "cpu":

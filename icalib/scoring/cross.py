@@ -143,7 +143,7 @@ def _view_column(
         for number, batch in enumerate(batches):
             pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.layout, context.device)
             with torch.inference_mode(), context.autocast():
-                model = BatchModel(context.ranker, pairs, child_seed(seed, view, number))
+                model = BatchModel(context.ranker, pairs, child_seed(seed, view, number), context.max_tokens)
                 components = context.estimator.components(model)
             values.append(torch.stack([components.mean_SB.double(), components.var_SB.double()]))
     finally:
@@ -174,13 +174,25 @@ class BatchModel:
     ranker: Ranker
     inputs: Batch
     seed: int
+    max_tokens: int = 0
+    """Padded tokens of a forward pass on a GPU, which reads a smaller batch several times at once."""
 
-    def logits(self, *, stochastic: bool, number: int) -> torch.Tensor:
-        """Compute the logits [B] of one pass, with dropout if `stochastic`."""
-        _set_training(self.ranker, stochastic)
-        if stochastic:
-            torch.manual_seed(child_seed(self.seed, number))
+    def logits(self) -> torch.Tensor:
+        """Compute the logits [B] of a pass without dropout."""
+        _set_training(self.ranker, False)
         return self.ranker.answer_logits(self.inputs)
+
+    def dropout_logits(self, num_passes: int) -> torch.Tensor:
+        """Compute the logits [S, B] of passes with dropout, as many at once as a GPU has work for."""
+        _set_training(self.ranker, True)
+        ids_BL = self.inputs.ids_BL
+        at_once = 1 if ids_BL.device.type == "cpu" else max(1, self.max_tokens // ids_BL.numel())
+        found: list[torch.Tensor] = []
+        for first in range(0, num_passes, at_once):
+            torch.manual_seed(child_seed(self.seed, first))
+            passes = min(at_once, num_passes - first)
+            found.append(self.ranker.answer_logits(self.inputs.repeated(passes)).view(passes, -1))
+        return torch.cat(found)
 
     def posterior(self) -> LogitPosterior:
         """Compute the posterior of the logits, without dropout."""

@@ -27,8 +27,12 @@ _REQUIRED: Mapping[Needs, Capabilities] = {
 class PairModel(Protocol):
     """A model bound to a batch of pairs."""
 
-    def logits(self, *, stochastic: bool, number: int) -> Tensor:
-        """Return the logits [B] of one pass; a stochastic pass has all dropout on, seeded by its number."""
+    def logits(self) -> Tensor:
+        """Return the logits [B] of a pass without dropout."""
+        ...
+
+    def dropout_logits(self, num_passes: int) -> Tensor:
+        """Return the logits [S, B] of passes with all dropout on, each with masks of its own."""
         ...
 
     def posterior(self) -> LogitPosterior:
@@ -84,7 +88,7 @@ class Deterministic(AbstractEstimator):
 
     @override
     def components(self, model: PairModel) -> LogitPosterior:
-        mean_SB = model.logits(stochastic=False, number=0).double()[None]
+        mean_SB = model.logits().double()[None]
         return LogitPosterior(mean_SB, torch.zeros_like(mean_SB))
 
 
@@ -106,8 +110,7 @@ class MCDropout(AbstractEstimator):
 
     @override
     def components(self, model: PairModel) -> LogitPosterior:
-        passes = range(self.config.num_passes)
-        mean_SB = torch.stack([model.logits(stochastic=True, number=number).double() for number in passes])
+        mean_SB = model.dropout_logits(self.config.num_passes).double()
         return LogitPosterior(mean_SB, torch.zeros_like(mean_SB))
 
 

@@ -17,7 +17,7 @@ from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.listwise import PoolCrossEntropy
 from icalib.models.checkpoint import RankerConfig, save_ranker
-from icalib.models.ranker import Ranker, load_ranker
+from icalib.models.ranker import PoolInputs, Ranker, load_ranker, make_batch
 from icalib.scoring.cross import LoadedCross
 from icalib.training.cross_encoder import answer_curriculum
 from icalib.training.examples import gold_labels
@@ -43,6 +43,15 @@ def test_every_candidate_is_scored_whatever_is_beside_it(ranker: Ranker, store: 
     for row in (0, 5):
         alone = scores(ranker, store, [row])["logit_mean"]
         assert alone == pytest.approx(together[4 * row : 4 * row + 4], abs=1e-5)
+
+
+def test_a_batch_that_is_read_several_times_at_once_scores_as_by_itself(ranker: Ranker, store: TokenStore) -> None:
+    inputs = PoolInputs.of(list(store.pools(range(3))), ranker.layout, None).inputs
+    batch = make_batch(inputs, ranker.layout, CPU)
+    with torch.inference_mode():
+        alone_B = ranker.answer_logits(batch)
+        together_B = ranker.answer_logits(batch.repeated(3))
+    torch.testing.assert_close(together_B.view(3, -1), alone_B.expand(3, -1), rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_is_on_in_stochastic_passes_where_it_has_any(ranker: Ranker, store: TokenStore) -> None:

@@ -25,10 +25,13 @@ class NoisyModel:
         self._needs, self._noise = needs, noise
         self._order = torch.arange(len(LOGITS)) if order is None else order
 
-    def logits(self, *, stochastic: bool, number: int) -> Tensor:
-        assert not stochastic or self._needs == "dropout"
-        noise = torch.randn(len(LOGITS), generator=torch.Generator().manual_seed(number)) * stochastic
-        return (LOGITS + self._noise * noise)[self._order]
+    def logits(self) -> Tensor:
+        return LOGITS[self._order]
+
+    def dropout_logits(self, num_passes: int) -> Tensor:
+        assert self._needs == "dropout"
+        noise = torch.randn(num_passes, len(LOGITS), generator=torch.Generator().manual_seed(0))
+        return (LOGITS + self._noise * noise)[:, self._order]
 
     def posterior(self) -> LogitPosterior:
         assert self._needs == "posterior"

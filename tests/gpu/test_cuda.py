@@ -16,8 +16,8 @@ from helpers.train_jobs import train_job
 from torch import Tensor
 
 from icalib.data.encoding import TokenStore
-from icalib.models.ranker import Ranker
-from icalib.scoring.cross import LoadedCross
+from icalib.models.ranker import PoolInputs, Ranker, make_batch
+from icalib.scoring.cross import BatchModel, LoadedCross
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import _update
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout
@@ -73,6 +73,22 @@ def test_scores_are_those_of_a_cpu(tiny_bert: Path, store: TokenStore) -> None:
 def test_a_pass_is_repeated_to_the_bit(tiny_bert: Path, store: TokenStore) -> None:
     ranker = tiny_ranker(tiny_bert)
     assert scores(ranker, store, FOUR, GPU) == scores(ranker, store, FOUR, GPU)
+
+
+def test_passes_read_at_once_have_masks_of_their_own(tiny_bert: Path, store: TokenStore) -> None:
+    ranker = tiny_ranker(tiny_bert).to(GPU)
+    inputs = PoolInputs.of(list(store.pools(range(2))), ranker.layout, None).inputs
+    batch = make_batch(inputs, ranker.layout, GPU)
+    with torch.inference_mode():
+        for max_tokens in (0, 10 * batch.ids_BL.numel()):
+            logits_SB = BatchModel(ranker, batch, seed=1, max_tokens=max_tokens).dropout_logits(4)
+            assert logits_SB.shape == (4, len(inputs))
+            assert len(logits_SB.unique(dim=0)) == 4
+
+
+def test_attention_makes_no_plans(tiny_bert: Path) -> None:
+    tiny_ranker(tiny_bert)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_scoring_waits_only_to_read_its_results(

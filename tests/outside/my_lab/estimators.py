@@ -28,7 +28,5 @@ class AnchoredDropout(AbstractEstimator):
 
     def components(self, model: PairModel) -> LogitPosterior:
         """One component a pass."""
-        passes = [model.logits(stochastic=False, number=0)]
-        passes += [model.logits(stochastic=True, number=number) for number in range(self.config.num_passes)]
-        mean_SB = torch.stack(passes).double()
+        mean_SB = torch.cat([model.logits()[None], model.dropout_logits(self.config.num_passes)]).double()
         return LogitPosterior(mean_SB, torch.zeros_like(mean_SB))
