@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, final
 
 from pydantic import BaseModel
 
@@ -27,6 +27,8 @@ from icalib.core.storage import pull
 
 if TYPE_CHECKING:
     import torch
+
+T = TypeVar("T")
 
 
 @final
@@ -132,6 +134,22 @@ class ShardedJob(Job):
 
     def finish(self, folder: Path) -> None:
         """Write what sums up all shards, if anything does."""
+
+
+_kept: dict[object, Any] = {}
+
+
+def kept(key: object, load: Callable[[], T]) -> T:
+    """Return what was loaded in this process for a key: shards share their models. Only the last one is kept."""
+    if key not in _kept:
+        _kept.clear()
+        _kept[key] = load()
+    return _kept[key]
+
+
+def keep_nothing() -> None:
+    """Release the memory of what is `kept`."""
+    _kept.clear()
 
 
 def read_job(text: str) -> Any:

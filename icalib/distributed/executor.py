@@ -11,10 +11,10 @@ import torch
 
 from icalib.core.errors import IcalibError
 from icalib.core.events import Emit, Progress
-from icalib.core.job import ShardedJob, read_job
+from icalib.core.job import ShardedJob, keep_nothing, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location, pull
-from icalib.distributed.session import is_one_cpu_node
+from icalib.distributed.session import alive_nodes, is_one_cpu_node
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
 from icalib.stages.executor import LocalExecutor
@@ -58,7 +58,7 @@ def _preload() -> None:
         import_module(module)
 
 
-_TASKS_PER_GPU, _MAX_SHARDS_PER_TASK = 4, 64
+_MAX_SHARDS_PER_TASK = 64  # of a task on a GPU
 
 
 def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
@@ -72,6 +72,7 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     task = ray.remote(
         num_cpus=0 if use_gpu else job.num_threads,
         num_gpus=resources.num_gpus if use_gpu else 0,
+        max_calls=_max_calls() if use_gpu else 0,
         max_retries=3,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
@@ -104,22 +105,38 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
 
 
 def _shards_per_task(num_missing: int, resources: Resources) -> int:
-    """Return the shards of a GPU task: Ray ends its process with it, so every task has to load the model."""
-    return min(_MAX_SHARDS_PER_TASK, max(1, num_missing // (_TASKS_PER_GPU * resources.num_scorers)))
+    """Return the shards of a GPU task: as few tasks as keep all GPUs busy, since each has to load the model."""
+    return min(_MAX_SHARDS_PER_TASK, max(1, -(-num_missing // resources.num_scorers)))
+
+
+def _max_calls() -> int:
+    """Return the tasks of a GPU process before it ends; 0 is no limit.
+
+    CUDA sees the GPUs that the first task of a process was given, so that a process can't serve nodes with several.
+    Elsewhere, starting it and importing torch would take longer than most tasks.
+    """
+    return 1 if any(node.gpus > 1 for node in alive_nodes()) else 0
 
 
 def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
     job, target = read_job(fields), local_path(folder)
     torch.set_num_threads(job.num_threads)
     job.pull()
-    device = torch.device("cuda" if torch.cuda.is_available() and job.uses_models else "cpu")
-    for index, shard in shards:
-        path = job.shard_path(target, index)
-        if path.is_file():  # computed by a process that died later
-            continue
-        with reraise_oom(job.verb, job.memory_advice):
-            job.compute_shard(index, shard, target, device)
-        share(target, *(str(file.relative_to(target)) for file in job.shared_files(target, index) if file.exists()))
+    # A process that has looked for GPUs in a task without one would find none in a later task.
+    device = torch.device("cuda" if job.uses_models and torch.cuda.is_available() else "cpu")
+    try:
+        for index, shard in shards:
+            path = job.shard_path(target, index)
+            if path.is_file():  # computed by a process that died later
+                continue
+            with reraise_oom(job.verb, job.memory_advice):
+                job.compute_shard(index, shard, target, device)
+            files = [file for file in job.shared_files(target, index) if file.exists()]
+            share(target, *(str(file.relative_to(target)) for file in files))
+    finally:
+        if device.type == "cuda":  # a training may be next on this GPU
+            keep_nothing()
+            torch.cuda.empty_cache()
 
 
 def _collect(reference: Any, shard: str) -> None:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from icalib.core.events import Emit
 from icalib.core.files import atomic_write, write_json
-from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob
+from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob, kept
 from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Budget, Tokenize, ids_by_text
@@ -91,17 +91,13 @@ class GenerateJob(ShardedJob):
         write_json(folder / SUMMARY, summary | counts)
 
 
-_built: dict[str, AbstractGenerator] = {}
-
-
 def _generator(job: GenerateJob, device: torch.device) -> AbstractGenerator:
-    key = f"{device} {job.digest()}"
-    if key not in _built:  # one generator per process; workers are reused for many shards
-        _built.clear()
-        models = {task: model.path for task, model in job.models.items()}
-        device = device if models else torch.device("cpu")
-        _built[key] = job.generator.build(data=job.data.path, selection=job.selection, models=models, device=device)
-    return _built[key]
+    models = {task: model.path for task, model in job.models.items()}
+    place = device if models else torch.device("cpu")
+    return kept(
+        (job.digest(), str(place)),
+        lambda: job.generator.build(data=job.data.path, selection=job.selection, models=models, device=place),
+    )
 
 
 def _generated(

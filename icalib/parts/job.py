@@ -6,7 +6,7 @@ import ctypes
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,7 +15,7 @@ from pydantic import SerializeAsAny
 from typing_extensions import override
 
 from icalib.core.files import atomic_write
-from icalib.core.job import Artifact, ShardedJob
+from icalib.core.job import Artifact, ShardedJob, kept
 from icalib.core.parquet import read_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
@@ -126,18 +126,15 @@ def load_part(
     return LoadedCross(ranker, ranker.layout, estimator.build(), device, precision, max_tokens, choice)
 
 
-_loaded: dict[tuple[Any, ...], LoadedPart] = {}
-
-
 def _loaded_part(job: ColumnJob, device: torch.device) -> LoadedPart:
     estimator, limit = job.estimator.model_dump_json(), job.max_tokens_per_batch  # a retry may have a lower limit
     key = (job.part, job.model, job.precision, str(device), estimator, limit, job.intent_choice)
-    if key not in _loaded:  # one model per process; workers are reused for many shards
-        _loaded.clear()
-        _loaded[key] = load_part(
+    return kept(
+        key,
+        lambda: load_part(
             job.part, job.model.path, job.estimator, job.precision, job.max_tokens_per_batch, job.intent_choice, device
-        )
-    return _loaded[key]
+        ),
+    )
 
 
 def _return_free_memory() -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -34,7 +33,7 @@ from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import atomic_write, content_digest, is_unused, read_json, reading, write_json
-from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob
+from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob, kept
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
 from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
@@ -91,7 +90,7 @@ class ScorePairsJob(ShardedJob):
     def compute_shard(self, index: int, shard: Sequence[int], folder: Path, device: torch.device) -> None:
         number, start, num_rows = shard
         file = self.files[number]
-        ranker = _ranker(self.run.path, self.run.digest)
+        ranker = kept(self.run, lambda: LoadedRanker.load(self.run.path))
         writer: pq.ParquetWriter | None = None
         with atomic_write(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
@@ -176,12 +175,6 @@ def _remove_damaged(job: ScorePairsJob, folder: Path, emit: Emit) -> None:
     for damage in found:
         emit(Message(f"{damage.path} {damage.found}: scoring it again"))
         remove(Path(damage.path))
-
-
-@lru_cache(maxsize=1)
-def _ranker(run: Path, digest: str) -> LoadedRanker:
-    """Load a run, once in a process, which scores many shards."""
-    return LoadedRanker.load(run)
 
 
 def _files(pairs: Path, run: FinishedRun) -> Iterator[PairFile]:
