@@ -22,6 +22,7 @@ from icalib.training.settings import TrainingSettings
 
 _MIN_IMPROVEMENT = 0.01  # of the training loss, as in the code of BERT_FP's authors
 _POINT_EVERY = 10  # updates between points of the learning curve
+_CHECKPOINT_SECONDS = 60.0  # a fixed number of updates takes minutes on a CPU, and as long as writing it on a GPU
 
 
 class EarlyStoppingData(Protocol):
@@ -154,7 +155,8 @@ def train(
     one. With `start_ranks`, the initial weights are validated, too, and kept if no epoch is better.
     """
     state = LoopState(**(engine.load() or {}))
-    started = time.monotonic() - state.seconds
+    saved = time.monotonic()
+    started = saved - state.seconds
     if (start_ranks or settings.epochs == 0) and state.best_epoch < 0:
         _validate(model, engine, settings, state, observer, validation)
     model.train()
@@ -180,13 +182,14 @@ def train(
                     settings.epochs * len(batches),
                     f"epoch {state.epoch + 1}/{settings.epochs}{losses.note(task)}",
                 )
-            save = state.step % settings.checkpoint_every == 0 and state.batch < len(batches)
+            save = state.batch < len(batches) and _checkpoint_is_due(engine, settings, state, saved)
             if save or state.step % _POINT_EVERY == 0:
                 factor = settings.progress_factor(progress, stalled, state.step)
                 state.log += _curve(engine, losses.taken(), settings, state, factor)
             if save:
                 state.seconds = time.monotonic() - started
                 engine.save(vars(state))
+                saved = time.monotonic()
         if rest := losses.taken():
             factor = settings.progress_factor((state.epoch + 1) / settings.epochs, stalled, state.step)
             state.log += _curve(engine, rest, settings, state, factor)
@@ -195,9 +198,17 @@ def train(
         is_best = _validate(model, engine, settings, state, observer, validation)
         state.seconds = time.monotonic() - started
         # A redone epoch needn't be equal to the bit on a GPU: the state has to know whose weights are kept.
-        if is_best or state.step % settings.checkpoint_every == 0:
+        if is_best or _checkpoint_is_due(engine, settings, state, saved):
             engine.save(vars(state))
+            saved = time.monotonic()
     return state
+
+
+def _checkpoint_is_due(engine: Engine, settings: TrainingSettings, state: LoopState, saved: float) -> bool:
+    """Return the same on all workers: the clock of rank 0 counts, and is asked where losses are read anyway."""
+    if settings.checkpoint_every is not None:
+        return state.step % settings.checkpoint_every == 0
+    return state.step % _POINT_EVERY == 0 and engine.gather(time.monotonic() - saved)[0] >= _CHECKPOINT_SECONDS
 
 
 def _update(

@@ -60,8 +60,8 @@ class TrainingSettings(Settings):
     zero_stage: Literal[0, 1, 2, 3] = 0
     """DeepSpeed's ZeRO stage: what is sharded over the workers (1: optimiser state, 2: also gradients, 3: also
     weights)."""
-    checkpoint_every: Annotated[int, NOT_IN_DIGEST] = Field(default=100, ge=1)
-    """Number of updates between checkpoints to resume from; no effect on the result."""
+    checkpoint_every: Annotated[int | None, NOT_IN_DIGEST] = Field(default=None, ge=1)
+    """Number of updates between checkpoints to resume from; None writes one a minute. No effect on the result."""
 
     def progress_factor(self, progress: float, stalled_epochs: int = 0, updates: int = 0) -> float:
         """Return the factor of the learning rate; `stalled_epochs` had no better training loss (for `plateau`)."""

@@ -19,6 +19,7 @@ from icalib.data.encoding import TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.model import Model
 from icalib.models.ranker import Ranker
+from icalib.training import loop
 from icalib.training.examples import gold_labels
 from icalib.training.local_engine import LocalEngine, parameter_groups
 from icalib.training.loop import LoopState, stalled_epochs, train
@@ -252,6 +253,26 @@ def test_all_updates_of_an_epoch_count_alike_for_plateau_whatever_the_checkpoint
         assert {point["value"] for point in state.log if point["tag"] == "opt/lr"} == {1.0}
         assert state.losses == states[0].losses
     np.testing.assert_allclose([epoch["answer"] for epoch in states[0].losses], [[11.0, 11], [10.5, 11], [10.0, 11]])
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, [10, 20]), (3600.0, [])])
+def test_checkpoints_follow_the_clock_of_rank_0(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, saved: list[int]
+) -> None:
+    class Saving(LocalEngine):
+        """Two workers, of which the second one has a clock of its own."""
+
+        def gather(self, value: Any) -> list[Any]:
+            return [value, value + 10 * 3600 if isinstance(value, float) else value]
+
+        def save(self, state: dict[str, Any]) -> None:
+            steps.append(state["step"])
+
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", seconds)
+    steps: list[int] = []
+    made, model = settings(epochs=1, batch_size=1), OneWeight()
+    train(model, Saving(model, made), ScriptedLosses([[1.0] * 25]), made, Listener(), seed=1, validation=None)
+    assert steps == [*saved, 25]  # the last epoch's weights are the best, as nothing is validated
 
 
 def test_a_loss_is_the_mean_of_all_workers() -> None:
