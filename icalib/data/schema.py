@@ -38,7 +38,9 @@ def candidate_labels(label: int, also_right: Sequence[int], size: int) -> npt.ND
     """Return 1 for right candidates, 0 for wrong ones, −1 for all where it is unknown, [size]."""
     if label == UNKNOWN_LABEL:
         return np.full(size, UNKNOWN_LABEL)
-    return np.isin(np.arange(size), right_indices(label, also_right)).astype(np.int64)
+    labels = np.zeros(size, np.int64)
+    labels[list(right_indices(label, also_right))] = 1
+    return labels
 
 
 class Utterance(BaseModel):
