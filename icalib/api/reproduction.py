@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel
 
 from icalib.api.settings import (
     check_preset,
@@ -135,12 +133,12 @@ def pool_marks(table: Table, pool_set: PoolSet) -> list[str]:
 def _run_marks(
     table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunConfig], labelled: float
 ) -> list[str]:
-    from icalib.core.component import with_setting
+    from icalib.core.component import described, with_setting
 
     paper = composed(row.method, table.preset, own=changes, lenient=True)
     if table.backbone:
         paper = with_setting(paper, "encoder.backbone", table.backbone)
-    wanted, ours = dict(_values(paper)), dict(_values(made[0].settings))
+    wanted, ours = ({path: value for path, value, _ in described(one)} for one in (paper, made[0].settings))
     found = [
         f"{path} = {_text(ours.get(path))}, the paper: {_text(wanted.get(path))}"
         for path in {**wanted, **ours}
@@ -153,20 +151,6 @@ def _run_marks(
     if len(made) < table.seeds:
         found.append(f"{len(made)} {'seed' if len(made) == 1 else 'seeds'}, the paper: {table.seeds}")
     return found
-
-
-def _values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All settings by dotted path, and the names of components: Platt scaling has no settings, and isn't null."""
-    from icalib.core.component import ComponentConfig, short_name
-
-    for name in type(settings).model_fields:
-        path, value = f"{prefix}{name}", getattr(settings, name)
-        if isinstance(value, ComponentConfig):
-            yield path, short_name(value.owner)
-        if isinstance(value, BaseModel):
-            yield from _values(value, f"{path}.")
-        else:
-            yield path, value
 
 
 def prepare_hint(table: Table, data: Path) -> str | None:

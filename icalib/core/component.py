@@ -191,17 +191,16 @@ def _paths(settings: BaseModel, prefix: str = "") -> Iterator[str]:
 
 
 def described(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """All settings, depth first: dotted path, value, help."""
+    """All settings, depth first: dotted path, value (of a component its name, before its settings), help."""
     for name, field in type(settings).model_fields.items():
-        value = getattr(settings, name)
+        path, value = f"{prefix}{name}", getattr(settings, name)
+        text = " ".join((field.description or "").split())
+        if isinstance(value, ComponentConfig):
+            yield path, short_name(value.owner), text
         if isinstance(value, BaseModel):
-            kind = f"[{value.owner.__qualname__}] " if isinstance(value, ComponentConfig) else ""
-            yield from (
-                (path, inner, f"{kind if index == 0 else ''}{text}")
-                for index, (path, inner, text) in enumerate(described(value, f"{prefix}{name}."))
-            )
+            yield from described(value, f"{path}.")
         else:
-            yield f"{prefix}{name}", value, " ".join((field.description or "").split())
+            yield path, value, text
 
 
 def place_value(nested: dict[str, Any], path: Sequence[str], value: Any) -> None:
