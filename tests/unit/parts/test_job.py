@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.score_jobs import score_job
 
+from icalib.core.job import keep_nothing
 from icalib.parts.job import _loaded_part
 
 CPU = torch.device("cpu")
@@ -17,7 +18,7 @@ def test_a_retry_in_the_same_process_scores_with_the_lower_limit_of_tokens(monke
         return [one for one in given if isinstance(one, int)]
 
     monkeypatch.setattr("icalib.parts.job.load_part", limit_of)
-    monkeypatch.setattr("icalib.parts.job._loaded", {})
+    keep_nothing()
     jobs = [score_job(Path("tokens"), Path("model"), max_tokens_per_batch=limit) for limit in (1024, 1024, 512)]
     first, same, retried = (_loaded_part(job, CPU) for job in jobs)
     assert first is same  # the shards of a job share a model
