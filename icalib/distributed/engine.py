@@ -9,7 +9,7 @@ import logging
 import os
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +66,10 @@ class DeepSpeedEngine:
         self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.device = device
         self._settings, self._checkpoints = settings, checkpoints
-        self._precision: Literal["fp32", "bf16"] = resolve_precision(settings.precision, device)
+        # Around the model itself: DeepSpeed ends an autocast that was begun outside of its own forward pass.
+        model.forward = autocast(device, resolve_precision(settings.precision, device))(model.forward)
+        if device.type == "cuda":  # DeepSpeed takes the GPU of this number; above ten, Ray's ranks are in another order
+            os.environ["LOCAL_RANK"] = str(device.index or 0)
         optimizer = make_optimizer(model, settings)
         self._peaks = [group["peak_lr"] for group in optimizer.param_groups]
         if settings.zero_stage == 3:
@@ -82,6 +85,7 @@ class DeepSpeedEngine:
                 "zero_optimization": {"stage": settings.zero_stage},
                 "zero_allow_untested_optimizer": True,
                 "steps_per_print": 10**9,
+                "timers": {"throughput": {"enabled": False}},  # it waits for the GPU in every update
             },
         )
         if self.world_size == 1 and settings.zero_stage == 0:
@@ -91,8 +95,7 @@ class DeepSpeedEngine:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's forward pass in the chosen precision."""
-        with autocast(self.device, self._precision):
-            return self._engine(*args, **kwargs)
+        return self._engine(*args, **kwargs)
 
     def backward_and_step(self, loss: Tensor) -> None:
         """Run the backward pass; DeepSpeed updates the weights once all micro-batches of an update are accumulated."""

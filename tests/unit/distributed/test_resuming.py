@@ -57,6 +57,16 @@ def test_a_checkpoint_is_loaded_without_running_code_in_it(alone: None, tmp_path
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning:torch", "ignore::DeprecationWarning:torch")
+def test_forward_passes_are_in_bf16_on_a_gpu_too(alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed ends an autocast that was begun outside of it, and asks for a GPU's alone."""
+    is_enabled = torch.is_autocast_enabled
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: is_enabled("cpu"))
+    settings = TrainingSettings.model_validate({"precision": "bf16"})
+    engine = DeepSpeedEngine(cast(Model, Line(2, 1)), settings, torch.device("cpu"), OwnCheckpoints(tmp_path))
+    assert engine.forward(torch.ones(1, 2)).dtype == torch.bfloat16
+
+
 class Loads:
     """DeepSpeed's engine and the checkpoints, as far as loading goes."""
 
