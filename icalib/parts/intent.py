@@ -93,6 +93,8 @@ class Intent(EarlierPart):
     def _is_measured(self) -> Self:
         if self.training is not None and self.training.selection_metric != "NLL":
             raise ValueError(f"found `selection_metric` {self.training.selection_metric} for intents. Expected: NLL")
+        if self.training is not None and self.training.zero_stage == 3:  # validation reads the regressions' weights
+            raise ValueError("found `zero_stage` 3 for intents. Expected: 0, 1 or 2")
         return self
 
 

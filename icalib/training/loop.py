@@ -344,7 +344,8 @@ def _validate(
         # ZeRO 3 gathers weights in forward passes, so all workers must run the same ones.
         whole = settings.zero_stage == 3
         found = validation(model, 0, 1) if whole else validation(model, engine.rank, engine.world_size)
-        metrics = validation.metrics([found] if whole else engine.gather(found))
+        results = engine.gather(found)  # also where all are the same but for rounding: ranks have to decide alike
+        metrics = validation.metrics(results[:1] if whole else results)
         model.train()
         state.log += [_point(state, "validation", tag, measured) for tag, measured in metrics.items()]
         metric = find_metric(settings.selection_metric)
