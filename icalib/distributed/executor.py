@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from icalib.core.events import Emit, Progress
 from icalib.core.job import ShardedJob, keep_nothing, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import local_path, location, pull
-from icalib.distributed.session import alive_nodes, is_one_cpu_node
+from icalib.distributed.session import is_one_cpu_node, max_calls
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
 from icalib.stages.executor import LocalExecutor
@@ -35,7 +36,7 @@ class RayExecutor:
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Compute shards as Ray tasks; a quick job in this process, while a worker imports what comes next needs."""
         if job.is_quick:
-            # Not on GPUs: a process that has counted the devices of a task without one would find none later.
+            # Not on GPUs, for whose tasks Ray has other processes.
             if is_one_cpu_node(self.resources):
                 import ray
 
@@ -72,7 +73,7 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     task = ray.remote(
         num_cpus=0 if use_gpu else job.num_threads,
         num_gpus=resources.num_gpus if use_gpu else 0,
-        max_calls=_max_calls() if use_gpu else 0,
+        max_calls=max_calls(use_gpu),
         max_retries=3,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
@@ -87,7 +88,8 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     emit(Progress(stage, done, len(shards), "shards"))
     try:
         while todo or running:
-            while todo and len(running) < resources.num_scorers + 1:  # one more, so that no worker waits for its next
+            # On CPUs one more, so that no worker waits for its next; its GPU may be what another trial waits for.
+            while todo and len(running) < resources.num_scorers + (not use_gpu):
                 indices = todo.pop(0)
                 running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
             finished, _ = ray.wait(list(running), num_returns=1)
@@ -109,20 +111,10 @@ def _shards_per_task(num_missing: int, resources: Resources) -> int:
     return min(_MAX_SHARDS_PER_TASK, max(1, -(-num_missing // resources.num_scorers)))
 
 
-def _max_calls() -> int:
-    """Return the tasks of a GPU process before it ends; 0 is no limit.
-
-    CUDA sees the GPUs that the first task of a process was given, so that a process can't serve nodes with several.
-    Elsewhere, starting it and importing torch would take longer than most tasks.
-    """
-    return 1 if any(node.gpus > 1 for node in alive_nodes()) else 0
-
-
 def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
     job, target = read_job(fields), local_path(folder)
     torch.set_num_threads(job.num_threads)
     job.pull()
-    # A process that has looked for GPUs in a task without one would find none in a later task.
     device = torch.device("cuda" if job.uses_models and torch.cuda.is_available() else "cpu")
     try:
         for index, shard in shards:
@@ -133,6 +125,11 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
                 job.compute_shard(index, shard, target, device)
             files = [file for file in job.shared_files(target, index) if file.exists()]
             share(target, *(str(file.relative_to(target)) for file in files))
+    except Exception as error:
+        clear_frames(error.__traceback__)  # they hold models and activations
+        if error.__cause__ is not None:
+            clear_frames(error.__cause__.__traceback__)
+        raise
     finally:
         if device.type == "cuda":  # a training may be next on this GPU
             keep_nothing()

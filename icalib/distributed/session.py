@@ -217,6 +217,15 @@ def is_one_cpu_node(resources: Resources) -> bool:
     return not resources.use_gpu and len(alive_nodes()) == 1
 
 
+def max_calls(use_gpu: bool) -> int:
+    """Return how many tasks a process serves before Ray ends it; 0 is no limit.
+
+    CUDA sees the GPUs that the first task of a process was given, so that a process can't serve nodes with several.
+    Elsewhere, starting it and importing torch would take longer than most tasks.
+    """
+    return 1 if use_gpu and any(node.gpus > 1 for node in alive_nodes()) else 0
+
+
 def check_alive(node_id: str) -> None:
     """Check that a node of the cluster is alive; a ClusterError if its raylet has died."""
     if node_id not in {node.id for node in alive_nodes()}:

@@ -19,7 +19,7 @@ from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, opened, pull, remove
 from icalib.distributed.checkpoints import Checkpoints, OwnCheckpoints, RayCheckpoints, has_ray_checkpoints, last_name
 from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerReporter, note_progress
-from icalib.distributed.session import is_one_cpu_node, room_for_workers
+from icalib.distributed.session import is_one_cpu_node, max_calls, room_for_workers
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
 from icalib.stages.resources import Resources
@@ -56,6 +56,7 @@ def _run_tasks(folder: Path, resources: Resources, tasks: Sequence[PosteriorTask
     task = ray.remote(
         num_cpus=0 if resources.use_gpu else 1,
         num_gpus=resources.num_gpus,
+        max_calls=max_calls(resources.use_gpu),
         max_retries=3,
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
     )(_run_task)
@@ -73,7 +74,10 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
     import torch
 
     torch.set_num_threads(1)
-    return tasks[index]()
+    try:
+        return tasks[index]()
+    finally:
+        torch.cuda.empty_cache()  # a training may be next on this GPU; does nothing without one
 
 
 def _run_alone(job: TrainingJob, folder: Path, resources: Resources) -> None:
@@ -107,9 +111,12 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
             return
         except (TrainingFailedError, RayError) as error:
             _raise_user_error(error)
+            room = room_for_workers(resources)
+            if room >= resources.num_workers and _found_no_place(error):
+                note_progress(folder, "waits for CPUs or GPUs that other work uses")
+                continue
             failures = failures + 1 if last_name(folder) == checkpoint else 1
             checkpoint = last_name(folder)
-            room = room_for_workers(resources)
             if failures > _MAX_FAILURES:
                 raise IcalibError(_failure_message(folder, resources, room, error)) from error
             is_sharded = job.loop_settings.zero_stage > 0
@@ -173,6 +180,11 @@ def _raise_user_error(error: Exception) -> None:
     for failure in (getattr(error, "cause", None), *getattr(error, "worker_failures", {}).values()):
         if isinstance(failure, IcalibError):
             raise failure from error
+
+
+def _found_no_place(error: Exception) -> bool:
+    """Return whether Ray Train gave up waiting for the resources of its workers, after a minute."""
+    return type(getattr(error, "controller_failure", None)).__name__ == "WorkerGroupStartupTimeoutError"
 
 
 def _failure_message(folder: Path, resources: Resources, room: int, error: Exception) -> str:

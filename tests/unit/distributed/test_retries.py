@@ -49,6 +49,13 @@ def nobody_comes() -> None:
     raise ControllerError(TimeoutError("no room for the workers"))
 
 
+def others_are_there() -> None:
+    from ray.train import ControllerError
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+
+    raise ControllerError(WorkerGroupStartupTimeoutError(2))
+
+
 @pytest.fixture
 def fit(monkeypatch: pytest.MonkeyPatch, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> Callable[..., list[int]]:
     """Train through given outcomes on a cluster with room for so many workers; the workers of each fit."""
@@ -70,7 +77,9 @@ def fit(monkeypatch: pytest.MonkeyPatch, tiny_pools: Path, tiny_bert: Path, tmp_
         ([worker_dies] * 3, 2, 0, [2, 2, 2, 2]),
         ([worker_dies, nobody_comes], 1, 0, [2, 2, 1]),  # nobody takes the place of the lost
         ([worker_dies, nobody_comes], 1, 2, [2, 2, 2]),  # who have shards that others can't read
-        ([nobody_comes] * 2, 2, 0, [2, 2, 2]),  # the nodes are busy
+        ([nobody_comes] * 2, 2, 0, [2, 2, 2]),
+        ([others_are_there] * 9, 2, 0, [2] * 10),  # the nodes are busy
+        ([worker_dies, others_are_there], 1, 0, [2, 2, 1]),
     ],
 )
 def test_a_training_goes_on_with_the_workers_that_there_are(
