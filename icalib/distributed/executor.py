@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -115,7 +116,7 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
     job, target = read_job(fields), local_path(folder)
     torch.set_num_threads(job.num_threads)
     job.pull()
-    device = torch.device("cuda" if job.uses_models and torch.cuda.is_available() else "cpu")
+    device = _device(job)
     try:
         for index, shard in shards:
             path = job.shard_path(target, index)
@@ -134,6 +135,19 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
         if device.type == "cuda":  # a training may be next on this GPU
             keep_nothing()
             torch.cuda.empty_cache()
+
+
+def _device(job: ShardedJob) -> torch.device:
+    import ray
+
+    if not job.uses_models:
+        return torch.device("cpu")
+    if not torch.cuda.is_available() and ray.is_initialized() and ray.get_gpu_ids():
+        raise IcalibError(
+            f"Ray counts a GPU on {platform.node()}, which torch {torch.__version__} there can't use. Install a build "
+            "of torch for the node's driver (nvidia-smi shows its CUDA version), or start Ray there with --num-gpus=0."
+        )
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _collect(reference: Any, shard: str) -> None:

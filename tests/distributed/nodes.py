@@ -11,8 +11,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
 from distributed.drivers import wait_for
 
 from icalib.core.files import write_json
@@ -157,4 +159,5 @@ def compute_traced_shards(fields: str, described: Sequence[tuple[int, Any]], fol
         with trace.open("a") as file:
             file.write(f"{here()} {number} {os.getpid()}\n")
         wait_for(lambda: len({node for node, *_ in read_trace(trace)}) >= int(meet.read_text()), lambda: True)
-        _compute_shards(fields, [(number, shard)], folder)
+        with patch("icalib.distributed.executor._device", lambda _: torch.device("cpu")):  # nodes only say to have GPUs
+            _compute_shards(fields, [(number, shard)], folder)

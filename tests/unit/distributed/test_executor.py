@@ -10,6 +10,7 @@ import pytest
 import torch
 from typing_extensions import override
 
+from icalib.core.errors import IcalibError
 from icalib.core.job import ShardedJob
 from icalib.core.storage import location
 from icalib.distributed.executor import _compute_shards
@@ -38,3 +39,13 @@ def test_a_shard_that_fails_leaves_nothing_in_memory_for_the_training_that_is_ne
         _compute_shards(FailingJob().to_json(), [(0, None)], location(tmp_path))
     assert raised.value.__cause__ is not None
     assert [one() for one in made] == [None]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use the GPU here")
+def test_a_gpu_that_torch_can_not_use_is_named_instead_of_scoring_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.get_gpu_ids", lambda: [0])
+    with pytest.raises(IcalibError, match=r"Ray counts a GPU on .*which torch .* can't use.*nvidia-smi"):
+        _compute_shards(FailingJob().to_json(), [(0, None)], location(tmp_path))
