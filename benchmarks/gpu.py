@@ -38,6 +38,7 @@ from icalib.encoders.transformer import TransformerEncoder
 from icalib.models.checkpoint import RankerConfig, save_ranker
 from icalib.models.ranker import Ranker
 from icalib.parts.job import ColumnJob
+from icalib.stages.composition import ScoringSettings
 from icalib.stages.resources import Resources
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.settings import TrainingSettings
@@ -119,12 +120,15 @@ def _score(work: Path, size: Size, device: torch.device, peak: float) -> None:
     # Products of a layer's weights with each token, and of its queries and keys, weights and values.
     per_pair = sum(size.layers * (24 * n * size.width**2 + 4 * n * n * size.width) for n in lengths) / len(lengths)
     print(f"\nScoring {len(lengths)} pairs of {mean:.0f} tokens in the mean; measured peak {peak / 1e12:.0f} TFLOP/s")
-    ways: dict[str, tuple[AbstractEstimator.Config, float]] = {
-        "1 pass without dropout": (Deterministic.Config(), 1),
-        f"{NUM_PASSES} passes": (MCDropout.Config(num_passes=NUM_PASSES), NUM_PASSES),
+    dropout = MCDropout.Config(num_passes=NUM_PASSES)
+    default = ScoringSettings().pools_per_shard
+    ways: dict[str, tuple[AbstractEstimator.Config, int, int]] = {
+        "1 pass without dropout": (Deterministic.Config(), 1, POOLS_PER_SHARD),
+        f"{NUM_PASSES} passes": (dropout, NUM_PASSES, POOLS_PER_SHARD),
+        f"{NUM_PASSES} passes, shards of {default} pools": (dropout, NUM_PASSES, default),
     }
-    for name, (estimator, passes) in ways.items():
-        job = score_job(work, estimator, pools_per_shard=POOLS_PER_SHARD, max_tokens_per_batch=MAX_TOKENS)
+    for name, (estimator, passes, pools_per_shard) in ways.items():
+        job = score_job(work, estimator, pools_per_shard=pools_per_shard, max_tokens_per_batch=MAX_TOKENS)
         rate = len(lengths) / _seconds(job, device)
         minutes = GOAL_PAIRS / rate / 60
         goal = f" (goal: {GOAL_MINUTES} on an H200)" if passes == NUM_PASSES else ""
