@@ -89,7 +89,7 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     emit(Progress(stage, done, len(shards), "shards"))
     try:
         while todo or running:
-            # On CPUs one more, so that no worker waits for its next; its GPU may be what another trial waits for.
+            # On CPUs one more, so that no worker waits for its next. Another trial may wait for one more GPU.
             while todo and len(running) < resources.num_scorers + (not use_gpu):
                 indices = todo.pop(0)
                 running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
@@ -142,12 +142,14 @@ def _device(job: ShardedJob) -> torch.device:
 
     if not job.uses_models:
         return torch.device("cpu")
-    if not torch.cuda.is_available() and ray.is_initialized() and ray.get_gpu_ids():
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if ray.is_initialized() and ray.get_gpu_ids():
         raise IcalibError(
             f"Ray counts a GPU on {platform.node()}, which torch {torch.__version__} there can't use. Install a build "
             "of torch for the node's driver (nvidia-smi shows its CUDA version), or start Ray there with --num-gpus=0."
         )
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device("cpu")
 
 
 def _collect(reference: Any, shard: str) -> None:

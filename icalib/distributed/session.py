@@ -220,8 +220,8 @@ def is_one_cpu_node(resources: Resources) -> bool:
 def max_calls(use_gpu: bool) -> int:
     """Return how many tasks a process serves before Ray ends it; 0 is no limit.
 
-    CUDA sees the GPUs that the first task of a process was given, so that a process can't serve nodes with several.
-    Elsewhere, starting it and importing torch would take longer than most tasks.
+    CUDA sees the GPUs that the first task of a process was given, so where a node has several, each task needs a new
+    process. Elsewhere, starting it and importing torch would take longer than most tasks.
     """
     return 1 if use_gpu and any(node.gpus > 1 for node in alive_nodes()) else 0
 
