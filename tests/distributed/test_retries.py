@@ -13,7 +13,7 @@ from helpers.losses import HopelessLoss
 from helpers.runs import ONE_WORKER
 from helpers.train_jobs import train_job
 
-from icalib.core.errors import Abandoned, IcalibError, SettingError
+from icalib.core.errors import Abandoned, DamagedFileError, IcalibError, SettingError
 from icalib.core.events import EpochFinished, Event, ignore
 from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
@@ -46,6 +46,16 @@ def test_what_only_a_user_can_mend_is_tried_once(
     with pytest.raises(kind, match=message):
         train(job, tmp_path, ONE_WORKER, "teacher", ignore)
     assert trace.read_text().split() == [error]
+
+
+@pytest.mark.nightly
+def test_what_fails_before_there_is_a_model_is_named(
+    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    job = train_job(tiny_pools, tiny_bert, tmp_path)
+    job.train_tokens.path.write_bytes(b"no tokens")
+    with pytest.raises(DamagedFileError, match="train.arrow"):
+        train(job, tmp_path, ONE_WORKER, "teacher", ignore)
 
 
 class Impatient:
