@@ -60,8 +60,6 @@ class _NodeWatch(tune.Callback):
 
 
 def _run_trial(config: dict[str, Any]) -> None:
-    # Other trials may hold all resources for a while: wait for them instead of failing.
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(24 * 3600))
     job = TrialJob.model_validate_json(config["job"])
     tune.report(run_seeds(job, RayExecutor(job.resources)))
 
