@@ -54,7 +54,7 @@ def test_what_fails_before_there_is_a_model_is_named(
 ) -> None:
     job = train_job(tiny_pools, tiny_bert, tmp_path)
     job.train_tokens.path.write_bytes(b"no tokens")
-    with pytest.raises(DamagedFileError, match="train.arrow"):
+    with pytest.raises(DamagedFileError, match=r"train\.arrow"):
         train(job, tmp_path, ONE_WORKER, "teacher", ignore)
 
 
