@@ -45,6 +45,7 @@ from icalib.parts.intent_model import (
     PoolIntents,
     Utterances,
     Vectors,
+    candidate_intents,
     fit_intents,
     intent_measures,
     stacked,
@@ -218,7 +219,7 @@ def _features(
 class IntentJob(ShardedJob):
     """Fits the intent part, in one shard; writes checkpoint/, the out-of-fold column, and what validation says."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # intents of a pool at once
+    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # intents of candidates are out of fold, too
     verb: ClassVar[str] = "fitting intents"
 
     settings: Intent
@@ -272,9 +273,11 @@ class IntentJob(ShardedJob):
             intents += predictor.predict(pools[len(labelled) :])
         else:
             known = Utterances.of(pools[: len(labelled)], vectors, self.num_intents)
-            model, found = fit_intents(known, fold_P, self.settings.num_folds, self.settings.ridge)
+            given = (fold_P, self.settings.num_folds, self.settings.ridge)
+            model, found = fit_intents(known, *given)
             predictor = IntentPredictor(encoder, encoder.layout, model, device, self.precision)
-            intents = found.of_pools(known, predictor.predict(pools[: len(labelled)], vectors))
+            candidates = [stacked(pool.candidates, vectors) for pool in pools[: len(labelled)]]
+            intents = found.of_pools(known, candidate_intents(known, candidates, *given))
             intents += predictor.predict(pools[len(labelled) :], vectors)
         weights, column = self._form(predictor.model, pools, labels, intents, vectors, fold_P)
         encoder.save(folder / "checkpoint", encoder.state_dict())

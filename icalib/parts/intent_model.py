@@ -46,7 +46,11 @@ class IntentModel(NamedTuple):
 
     def of_candidates(self, vectors_CD: Array) -> Array:
         """Return the probabilities of the intents that candidates would have, [C, K]."""
-        return expit(product(with_bias(vectors_CD), self.candidate_DK))
+        return _candidate_intents(self.candidate_DK, vectors_CD)
+
+
+def _candidate_intents(candidate_DK: Array, vectors_CD: Array) -> Array:
+    return expit(product(with_bias(vectors_CD), candidate_DK))
 
 
 def _context_intents(utterance_DK: Array, vectors_TD: Array) -> Array:
@@ -132,12 +136,12 @@ class ContextIntents(NamedTuple):
     probs_NK: Array
     reply_NK: Array
 
-    def of_pools(self, utterances: Utterances, predicted: Sequence[PoolIntents]) -> list[PoolIntents]:
-        """Return the intents that were predicted of pools, with these instead of those of contexts and replies."""
+    def of_pools(self, utterances: Utterances, candidates: Sequence[Array]) -> list[PoolIntents]:
+        """Return these as the intents of whole pools, with those of their candidates [C, K]."""
         starts = np.flatnonzero(utterances.turn_N == 0)[1:]
         probs, replies = np.split(self.probs_NK, starts), np.split(self.reply_NK, starts)
-        each = zip(predicted, probs, replies, strict=True)
-        return [PoolIntents(probs_TK, reply_TK[-1], one.candidates_CK) for one, probs_TK, reply_TK in each]
+        each = zip(probs, replies, candidates, strict=True)
+        return [PoolIntents(probs_TK, reply_TK[-1], one_CK) for probs_TK, reply_TK, one_CK in each]
 
 
 def fit_intents(
@@ -171,6 +175,26 @@ def fit_intents(
     )
     weights = (utterances.fit_utterance(before_NK, ridge), utterances.fit_candidate(ridge))
     return IntentModel(*weights, utterances.fit_next(before_NK, ridge)), ContextIntents(probs_NK, reply_NK)
+
+
+def candidate_intents(
+    utterances: Utterances, candidates: Sequence[Array], fold_P: npt.NDArray[np.int64], num_folds: int, ridge: float
+) -> list[Array]:
+    """Return the probabilities [C, K] of the intents of each pool's candidates, predicted out of fold.
+
+    A candidate is often an utterance of another pool of its dialogue, or that pool's right reply.
+
+    Args:
+        candidates: vectors [C, D] of each pool's candidates.
+    """
+    found = [np.zeros((len(one_CD), utterances.intents_NK.shape[1]), np.float32) for one_CD in candidates]
+    for fold in range(num_folds):
+        held_P = fold_P == fold
+        if held_P.any() and not held_P.all():
+            weights = utterances.take(~held_P[utterances.pool_N]).fit_candidate(ridge)
+            for number in np.flatnonzero(held_P).tolist():
+                found[number] = _candidate_intents(weights, candidates[number])
+    return found
 
 
 class PoolIntents(NamedTuple):

@@ -21,7 +21,7 @@ from icalib.models.bi_encoder import unit_means
 from icalib.models.ranker import make_batch
 from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob, IntentWeights, LoadedIntent, _by_folds, _Form
 from icalib.parts.intent_encoder import IntentCurriculum, IntentEncoder, IntentEncoderJob, load_predictor
-from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, fit_intents, vectors_of
+from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, candidate_intents, fit_intents, vectors_of
 from icalib.scoring.column import read_columns
 from icalib.stages.executor import LocalExecutor
 from icalib.training.settings import TrainingSettings
@@ -69,6 +69,19 @@ def test_an_utterance_out_of_fold_is_predicted_by_a_fit_to_the_others() -> None:
     _, (after, _) = fit_intents(Utterances(data.vectors_ND, changed, data.turn_N, data.pool_N), fold_P, 2, 0.05)
     assert accuracy(after[held], data.intents_NK[held]) > 0.7  # learnt from the other fold, whose labels are right
     assert accuracy(after[~held], data.intents_NK[~held]) < 0.3 < accuracy(before[~held], data.intents_NK[~held])
+
+
+def test_a_candidate_is_predicted_by_a_fit_without_the_fold_of_its_pool() -> None:
+    data, fold_P = utterances(5, 40, 0.3), np.arange(40) % 2
+    candidates = [CENTRES] * 40
+    changed = data.intents_NK.copy()
+    held = (fold_P == 0)[data.pool_N]
+    changed[held] = changed[held][:, [1, 2, 0]]
+    wrong = Utterances(data.vectors_ND, changed, data.turn_N, data.pool_N)
+    found = candidate_intents(wrong, candidates, fold_P, 2, 0.05)
+    for fold, expected in ((0, [0, 1, 2]), (1, [2, 0, 1])):  # of the other fold's labels
+        for one_CK in (found[number] for number in np.flatnonzero(fold_P == fold)):
+            assert one_CK.argmax(1).tolist() == expected
 
 
 def form(seed: int, num_pools: int = 12) -> _Form:
