@@ -32,6 +32,7 @@ from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import IntentChoice
 from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import intent_shard, intents_path
+from icalib.training.soft_labels import soft_labelled_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 
 PartName = str
@@ -54,6 +55,8 @@ class ColumnJob(ShardedJob):
     selection: Selection
     split: Split
     of: Subset
+    soft_labels: Artifact | None = None
+    """File of soft labels, whose pools are left out: they were trained on."""
     sample: int | None = None
     """Number of pools, drawn at random by `seed`; None takes all."""
     fold: Fold | None = None
@@ -76,6 +79,9 @@ class ColumnJob(ShardedJob):
         rows = self.selection.rows(self.split, self.of, store.column("label_order"))
         if self.fold is not None:
             rows = self.fold.rows(store, rows)
+        if self.soft_labels is not None:
+            is_soft = np.isin(store.column("pool_id")[rows], list(soft_labelled_pools(self.soft_labels.path)))
+            rows = rows[~is_soft]
         if self.sample is not None and self.sample < len(rows):
             rng = np.random.default_rng(child_seed(self.seed, "sample", self.split, self.of))
             rows = np.sort(rng.choice(rows, self.sample, replace=False))

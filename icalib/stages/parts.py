@@ -60,6 +60,7 @@ def column_stages(
 ) -> dict[PartName, Stage]:
     """Return the columns of some pools, by part."""
     found: dict[PartName, Stage] = {}
+    learns_soft_labels = scoring.of == "unlabelled" and stages.composition.similarity is not None
     for part, model in models.items():
         has_passes = isinstance(scoring.estimator, MCDropout.Config) and part != "intent"
         found[part] = stages.run(
@@ -71,6 +72,7 @@ def column_stages(
                 selection=stages.selection,
                 split=scoring.split,
                 of=scoring.of,
+                soft_labels=stages.soft_labels if learns_soft_labels else None,
                 sample=scoring.sample,
                 fold=fold,
                 # an estimator and intents that a part doesn't read aren't in its job, so that methods share its column

@@ -19,6 +19,11 @@ SOFT_LABEL_SCHEMA = pa.schema(
 )
 
 
+def soft_labelled_pools(path: Path) -> set[str]:
+    """Return the ids of all pools with a soft label."""
+    return set(read_parquet(path, schema=SOFT_LABEL_SCHEMA)["pool_id"].to_pylist())
+
+
 def soft_labelled(path: Path, store: TokenStore, selection: Selection, taken: set[int]) -> list[PairLabels]:
     """Return the soft labels of a run's unlabelled pools, save those in the rows `taken`, in the plain view.
 

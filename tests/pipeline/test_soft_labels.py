@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from helpers.annotators import filled_table
 from helpers.chat_endpoint import endpoint, knows
@@ -13,8 +15,10 @@ from helpers.runs import TRAINING, Silent, run_context, small_settings
 from icalib import label_ask, label_import, label_next
 from icalib.core.files import read_json
 from icalib.core.run_folder import RunFolder
+from icalib.data.pools import read_column
 from icalib.pipeline.run import run
 from icalib.reports.html import write_report
+from icalib.training.soft_labels import SOFT_LABELS_FILE
 
 SIMILARITY = {"training": {**TRAINING, "epochs": 1, "selection_metric": "MAP", "batch_size": 4}}
 
@@ -64,6 +68,19 @@ def test_a_method_that_cant_learn_from_soft_labels_says_so(
     silent = Silent()
     run(small_settings("bm25", folders[1], tiny_bert), run_context(tmp_path, silent))
     assert any("soft labels of 10 unlabelled pools are not used" in text for text in silent.messages)
+
+
+def test_self_training_selects_no_pool_that_the_teacher_learnt_from(
+    folders: tuple[Path, Path], tiny_bert: Path, tmp_path: Path
+) -> None:
+    fields = {"domain_pretraining": None, "similarity": SIMILARITY, "cross": False}
+    settings = small_settings("tsst", folders[1], tiny_bert, **fields)
+    found = run(settings, run_context(tmp_path))
+    soft = set(pq.read_table(folders[1] / SOFT_LABELS_FILE)["pool_id"].to_pylist())
+    names = np.array([pool.pool_id for pool in read_pools(folders[1], "train")])
+    unlabelled = settings.selection.rows("train", "unlabelled", read_column(folders[1], "train", "label_order"))
+    assert soft
+    assert found.round_summaries()[0].num_pools_scored == len(set(names[unlabelled]) - soft)
 
 
 def _training(run: RunFolder) -> Path:
