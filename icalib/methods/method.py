@@ -61,14 +61,16 @@ class Method(Composition):
 
     @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
-        """The calibrator that is fitted: Platt scaling without training, where scores are no probabilities.
+        """The calibrator that is fitted: without training, where scores are no probabilities, Platt scaling if none is
+        set.
 
         A prior shift is for the cross-encoder alone: the offset of a sum of parts is fitted to validation's prior.
         """
-        calibrator = self.calibration if self.regime.trains else Platt.Config()
+        calibrator = self.calibration
         if isinstance(calibrator, PriorShift.Config):
-            return None if self._has_other_parts else calibrator.for_loss(self.focal_gamma)
-        return calibrator
+            fits = self.regime.trains and not self._has_other_parts
+            calibrator = calibrator.for_loss(self.focal_gamma) if fits else None
+        return calibrator if self.regime.trains else calibrator or Platt.Config()
 
     @property
     def focal_gamma(self) -> float | None:
@@ -87,7 +89,7 @@ class Method(Composition):
         if not self.regime.trains or self._has_other_parts:
             return None
         if self.loss.link == "softmax":
-            return (1 - unanswerable) / num_candidates  # a pool's probabilities sum to 1 however many are right
+            return 1 / num_candidates  # a pool's probabilities sum to 1 however many are right, or if none is
         support = self.head.pairs_for_posterior
         if support is not None:
             return support.positive_share

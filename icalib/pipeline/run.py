@@ -146,7 +146,7 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
             f"`{config.method}` trains on intents, and no utterance of {config.data} has any. "
             "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
         )
-    if method.regime.needs_intents() and method.intent is not None and method.intent.training is not None:
+    if method.regime.needs_intents() and method.intent is not None:
         _check_dialogues(config)
 
 
@@ -163,12 +163,12 @@ def _check_labels(config: RunConfig) -> None:
 
 
 def _check_dialogues(config: RunConfig) -> None:
-    """Refuse labelled pools of one dialogue, of which no encoder of intents can be trained without a fold."""
+    """Refuse labelled pools of one dialogue, whose intents can't be predicted without it."""
     rows = config.selection.rows("train", "labelled", read_column(config.data, "train", "label_order"))
     if len(read_rows(config.data, "train", rows, ["dialog_id"])["dialog_id"].unique()) < 2:
         raise SettingError(
-            f"the labelled training pools of {config.data} are of one dialogue; `intent.training` needs two. Label "
-            "more pools, or use --set intent.training=null."
+            f"the labelled training pools of {config.data} are of one dialogue; the intent part needs two. Label "
+            "more pools, or use --set intent=null."
         )
 
 
@@ -236,7 +236,7 @@ def _write_metrics(
         table = fitted.summarise(folder.predictions(split), seed=config.seed, also=config.metrics)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
     method = config.settings
-    if "test" in evaluated and method.calibration is None:
+    if "test" in evaluated and (method.calibration is None or method.calibrator is None):
         # Metrics of each calibrator, for methods without one.
         validation, test = folder.predictions("validation"), folder.predictions("test")
         prior = _train_prior(method, pool_set)

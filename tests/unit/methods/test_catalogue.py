@@ -128,4 +128,13 @@ def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_d
 def test_the_prior_of_a_softmax_is_that_of_probabilities_that_sum_to_one(num_right: int) -> None:
     method = load_method("jm")
     assert isinstance(method, Method)
-    assert method.train_prior(10, 0.2, float(num_right)) == pytest.approx(0.08)
+    assert method.train_prior(10, 0.2, float(num_right)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("set_to", "fitted"), [(None, "Platt"), ("isotonic", "Isotonic"), ("prior-shift", "Platt")])
+def test_scores_without_training_have_the_calibrator_that_is_set_or_platt_scaling(
+    set_to: str | None, fitted: str
+) -> None:
+    method = with_settings(load_method("bm25"), {"calibration": set_to})
+    assert isinstance(method, Method)
+    assert type(method.calibrator and method.calibrator.build()).__name__ == fitted
