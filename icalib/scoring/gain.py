@@ -127,7 +127,7 @@ _MAX_SHARDS = 500  # quantiles are computed from at most this number of shards, 
 
 def resolve_gain_rule(rule: R, shards: Sequence[Shard]) -> R:
     """Replace λ by its absolute value: unless it is absolute, by that quantile of the scores' gains."""
-    if rule.scale == "absolute" or rule.gain_threshold == ALWAYS_INTENTS:
+    if rule.scale == "absolute" or rule.gain_threshold in (ALWAYS_INTENTS, NEVER_INTENTS):
         return _absolute(rule)
     gains = np.concatenate([choose_views(*shard, _absolute(rule)).gain for shard in subsampled(shards)])
     found = gains[~np.isnan(gains)]

@@ -132,6 +132,14 @@ def test_a_gain_of_exactly_lambda_is_not_enough_and_one_view_has_none() -> None:
     assert quantiles.gain_threshold == NEVER_INTENTS
 
 
+@pytest.mark.parametrize("threshold", [ALWAYS_INTENTS, NEVER_INTENTS])
+def test_always_and_never_are_the_same_on_every_scale(threshold: float) -> None:
+    resolved = resolve_gain_rule(
+        GainRule(scale="quantile", gain_threshold=threshold), [(score_table(PLAIN, INTENT), intent_table(1))]
+    )
+    assert resolved.gain_threshold == threshold
+
+
 # Thresholds.
 
 
