@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field
 from typing_extensions import override
 
-from icalib.calibration.fitted import AnyMap, pair_logit, prob_logit
+from icalib.calibration.fitted import AffineMap, AnyMap, pair_logit
 from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of_these
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
@@ -114,8 +114,9 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
     prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit, pool_sizes(chosen.row))
     ranking = chosen.ranking
-    if fitted.predicts_scores and fitted.calibration is not None:
-        ranking = prob_logit(prob)  # the scale of scores isn't comparable with the logits of other methods
+    if fitted.predicts_scores and isinstance(fitted.calibration, AffineMap):
+        # the scale of scores isn't comparable with the logits of other methods
+        ranking = fitted.calibration.slope * logit + fitted.calibration.offset
     columns = {
         "pool_id": chosen.pool_id,
         "candidate": chosen.candidate,

@@ -146,7 +146,7 @@ class Guarantees:
         if promise is not None:
             yield _promise_note(answers, promise)
         if sets is not None:
-            yield _sets_note(answers, sets, self.tested.num_pools)
+            yield _sets_note(answers, sets, self.conformal(sets).num_pools)
 
     def _promise(self, options: AnswerOptions) -> RiskControl | None:
         """Return a promise that can be kept, if one is asked for."""
@@ -216,6 +216,7 @@ def _promise_note(answers: Sequence[Answer], promise: RiskControl) -> str:
 def _sets_note(answers: Sequence[Answer], coverage: float, num_pools: int) -> str:
     size = np.mean([len(answer.set or ()) for answer in answers])
     return (
-        f"sets have {size:.1f} candidates on average and contain a right one with a probability of "
-        f"{100 * coverage:g}% or more if the questions are like the {num_pools} test pools that they were fitted on"
+        f"sets have {size:.1f} candidates on average and, where a candidate is right, contain a right one with a "
+        f"probability of {100 * coverage:g}% or more if the questions are like the {num_pools} test pools that they "
+        "were fitted on"
     )

@@ -94,7 +94,10 @@ class ScorePairsJob(ShardedJob):
         writer: pq.ParquetWriter | None = None
         with atomic_write(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
-                table = _output(file.name, _chunk(file.path, first_row, rows, ranker.context_turns), ranker)
+                chunk = _chunk(file.path, first_row, rows, ranker.context_turns)
+                if ranker.run.has_softmax and not all(chunk.is_row):
+                    raise _needs_pools(file.path, ranker.run)
+                table = _output(file.name, chunk, ranker)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)
                 writer.write_table(table)
             if writer is not None:
@@ -218,10 +221,14 @@ def _check_columns(path: Path, names: Sequence[str], run: FinishedRun) -> None:
             path=location(path),
         )
     if run.has_softmax and "candidates" not in names:
-        raise SettingError(
-            f"`{run.config.method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, "
-            f"with the column `candidates`, instead of {location(path)}."
-        )
+        raise _needs_pools(path, run)
+
+
+def _needs_pools(path: Path, run: FinishedRun) -> SettingError:
+    return SettingError(
+        f"`{run.config.method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, with the "
+        f"column `candidates` in each, instead of {location(path)}."
+    )
 
 
 def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:

@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 from helpers.pool_folders import read_pools
 from helpers.runs import Silent, run_context, small_settings
 
+from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.questions import Question
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
+from icalib.pipeline.score_pairs import pairs_job
 
 SMALL: dict[str, Any] = {
     "domain_pretraining.max_windows": 30,
@@ -57,3 +62,14 @@ def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(
     np.testing.assert_allclose([p for answer in same for p in answer.probs], expected, rtol=1e-4)
     assert sum(doubled.probs) == pytest.approx(1)
     assert len(doubled.probs) == 8
+
+
+def test_a_pair_among_pools_is_refused_as_it_has_no_probability(finished: RunFolder, tmp_path: Path) -> None:
+    rows = [{"context": "Hi", "candidates": ["a", "b"]}, {"context": "Hi", "candidate": "a"}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_ROWS), tmp_path / "rows.parquet")
+    with pytest.raises(SettingError, match="probabilities to whole pools"):
+        pairs_job(finished.path, tmp_path / "rows.parquet", 10).compute_shard(0, (0, 0, 2), tmp_path, CPU)
+
+
+CPU = torch.device("cpu")
+_ROWS = pa.schema([("context", pa.string()), ("candidates", pa.list_(pa.string())), ("candidate", pa.string())])
