@@ -33,11 +33,13 @@ _NEAR_DUPLICATE = 0.9
 
 
 def training_rows(data: Path, selection: Selection, part: Literal["labelled", "all"]) -> Rows:
-    """Return the rows of the training split's labelled pools, or all selected ones, without those without a right
+    """Return the rows of the training split's labelled pools, or all selected ones; not labelled ones without a right
     candidate: what is generated starts from right answers.
     """
-    rows = selection.rows("train", part, read_column(data, "train", "label_order"))
-    return rows[read_column(data, "train", "label")[rows] != NONE_RIGHT]
+    order = read_column(data, "train", "label_order")
+    rows = selection.rows("train", part, order)
+    unlabelled = ~np.isin(rows, selection.rows("train", "labelled", order))
+    return rows[unlabelled | (read_column(data, "train", "label")[rows] != NONE_RIGHT)]
 
 
 def training_pools(data: Path, rows: Rows) -> Iterator[Pool]:

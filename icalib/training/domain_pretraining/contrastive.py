@@ -51,7 +51,8 @@ class Contrastive(AbstractDomainPretraining):
         `logs`: also those of the dialogues that were prepared with `--logs`, by the same rule, and none of a dialogue
         that contains a candidate of a validation or test pool. `replies`: also the right candidates of all training
         pools whose label is known, labelled fraction or not. That is practical where logs contain the true replies;
-        the papers' protocol forbids it, and reports say so."""
+        the papers' protocol forbids it, and reports say so. Parts that correct the bi-encoder then see it on pools
+        whose replies it has read."""
         temperature: float = Field(default=0.05, gt=0)
         """Divides the cosines before the softmax."""
         context_turns: int = Field(default=4, ge=1)
