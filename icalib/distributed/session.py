@@ -48,9 +48,6 @@ EVERYWHERE = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TOKENIZERS_PARALLELISM": "false",
-    # Kernels that oneDNN and ideep cache for each shape of a bf16 product: the default of 1024 takes hundreds of MiB.
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32",
-    "LRU_CACHE_CAPACITY": "32",
     **WAITING,
 }
 

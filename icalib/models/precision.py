@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 import torch
@@ -10,6 +11,11 @@ from torch import nn
 from icalib.encoders.transformer import BackboneEncoder
 
 Precision = Literal["auto", "fp32", "bf16"]
+
+# Kernels that oneDNN and ideep keep for each shape of a bf16 product. With their default of 1024, scoring MiniLM took
+# 2.6 GiB of memory instead of 0.7 after 1,500 batches, and more time.
+for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_cache, "32")
 
 
 def resolve_precision(precision: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
