@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +16,7 @@ from icalib.core.errors import IcalibError
 from icalib.core.events import Emit, Progress
 from icalib.core.job import ShardedJob, keep_nothing, read_job
 from icalib.core.stage_cache import share
-from icalib.core.storage import local_path, location, pull
+from icalib.core.storage import is_mirrored, local_path, location, names_in, pull
 from icalib.distributed.session import is_one_cpu_node, max_calls
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
@@ -61,6 +62,7 @@ def _preload() -> None:
 
 
 _MAX_SHARDS_PER_TASK = 64  # of a task on a GPU
+_SEEN_WITHIN_S = 90.0  # NFS caches a folder for up to a minute
 
 
 def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, emit: Emit) -> None:
@@ -103,8 +105,27 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     finally:
         for reference in running:  # after an error, when the results of the others aren't wanted
             ray.cancel(reference)
-    pull(folder)
+    _wait_for_shards(job, folder, len(shards))
     job.finish(folder)
+
+
+def _wait_for_shards(job: ShardedJob, folder: Path, number: int) -> None:
+    """Wait until the shards of all nodes are seen here, which takes NFS a while; IcalibError if one never is."""
+    deadline = time.monotonic() + _SEEN_WITHIN_S
+    while True:
+        pull(folder)
+        written = set(folder.rglob("*"))
+        paths = [job.shard_path(folder, index) for index in range(number)]
+        absent = [path for path in paths if path not in written]
+        if not absent:
+            return
+        if time.monotonic() > deadline:
+            raise IcalibError(
+                f"{job.verb}: {len(absent)} of {number} files were written on other nodes and can't be seen in "
+                f"{location(folder)}, e.g. {absent[0].name}. All nodes need one shared folder, or a store such as "
+                "s3://, for --runs; `icalib doctor` checks it."
+            )
+        time.sleep(1)
 
 
 def _shards_per_task(num_missing: int, resources: Resources) -> int:
@@ -120,7 +141,7 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
     try:
         for index, shard in shards:
             path = job.shard_path(target, index)
-            if path.is_file():  # computed by a process that died later
+            if _is_shared(path):  # by a process that died later
                 continue
             with reraise_oom(job.verb, job.memory_advice):
                 job.compute_shard(index, shard, target, device)
@@ -135,6 +156,11 @@ def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str)
         if device.type == "cuda":  # a training may be next on this GPU
             keep_nothing()
             torch.cuda.empty_cache()
+
+
+def _is_shared(path: Path) -> bool:
+    """Return whether all nodes see a shard; a mirror may have one whose upload failed, or of an attempt before."""
+    return path.is_file() and (not is_mirrored(path) or path.name in names_in(path.parent))
 
 
 def _device(job: ShardedJob) -> torch.device:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import Abandoned, StorageError
+from icalib.core.errors import Abandoned, DamagedFileError, StorageError
 from icalib.core.events import Emit, EpochFinished, Progress
 from icalib.core.files import read_json, write_json
 from icalib.core.stage_cache import share
@@ -57,7 +57,10 @@ class ProgressWatcher:
             pull(path)
         if not path.is_file():
             return
-        progress = read_json(path)
+        try:
+            progress = read_json(path)
+        except DamagedFileError:  # replaced on another node at this moment
+            return
         self._emit(Progress(self._stage, progress["done"], progress["total"], progress["note"]))
         if self._job.reports_epochs and len(progress["points"]) > self._num_points:
             self._num_points = len(progress["points"])
@@ -84,6 +87,8 @@ class WorkerReporter:
 
     def __init__(self, model: Model, folder: Path) -> None:
         self._model, self._folder = model, folder
+        if is_mirrored(folder):
+            (folder / STOP).unlink(missing_ok=True)  # of an earlier training, which only the store has forgotten
         self._progress, self._last = dict(_NOTHING), 0.0
 
     def progress(self, done: float, total: float, note: str) -> None:
