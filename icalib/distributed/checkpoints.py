@@ -13,6 +13,7 @@ from icalib.core.storage import names_in, pull, remove
 
 STATE = "loop.json"  # the file that is written last: a checkpoint without it is not whole
 
+_CHECKPOINT = re.compile(r"checkpoint_\d")  # Ray has a file checkpoint_manager_snapshot.json beside them
 _OF_ONE = re.compile(r"checkpoint_\d{9}")
 
 
@@ -79,8 +80,9 @@ Checkpoints = OwnCheckpoints | RayCheckpoints
 
 
 def last_name(folder: Path) -> str:
-    """Return the name of a training's last checkpoint, whole or not; empty if there is none."""
-    return max((name for name in names_in(folder / RESUME) if name.startswith("checkpoint_")), default="")
+    """Return the name of a training's last whole checkpoint; empty if there is none."""
+    names = sorted(filter(_CHECKPOINT.match, names_in(folder / RESUME)), reverse=True)
+    return next((name for name in names if STATE in names_in(folder / RESUME / name)), "")
 
 
 def has_ray_checkpoints(folder: Path) -> bool:

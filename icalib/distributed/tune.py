@@ -86,7 +86,9 @@ class StudySearcher(Searcher):
 
     @override
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self._trials.finish(self._numbers.pop(trial_id), None if error else result)
+        number = self._numbers.pop(trial_id, None)
+        if number is not None:  # Tune calls it again if it fails
+            self._trials.finish(number, None if error else result)
 
     @override
     def __getstate__(self) -> dict[str, Any]:

@@ -107,6 +107,7 @@ def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: Po
         remove(folder.path)
     pull(folder.path, leave_out="checkpoints")
     if claim(folder, config) and not repair(folder, config, context.emit):
+        push(folder.path)  # if that failed before
         context.emit(Message(f"{location(folder.path)}: already finished; use --fresh to recompute it."))
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")

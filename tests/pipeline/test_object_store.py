@@ -86,7 +86,7 @@ def test_another_machine_reuses_every_stage(in_store: RunFolder, machines: Machi
     assert outcome_digest(again) == before
 
 
-def test_another_machine_goes_on_with_a_run_whose_upload_broke_off(
+def test_the_same_machine_uploads_a_run_whose_upload_broke_off_and_another_reads_it(
     in_store: RunFolder, machines: Machines, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = outcome_digest(in_store)
@@ -105,6 +105,10 @@ def test_another_machine_goes_on_with_a_run_whose_upload_broke_off(
         patch.setattr(ObjectStore, "upload", breaking_off)
         with pytest.raises(StorageError):
             run(settings("third"), run_context(machines.on("third", "runs"), Silent()))
+    same = run(
+        settings("third"), run_context(machines.on("third", "runs"), Silent())
+    )  # it is finished there
+    assert machines.there(f"runs/broken/{same.name}/result.json").is_file()
     again = run(settings("fourth"), run_context(machines.on("fourth", "runs"), Silent()))
     assert outcome_digest(again) == before
 

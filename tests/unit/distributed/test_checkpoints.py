@@ -46,6 +46,10 @@ def test_a_checkpoint_whose_worker_died_is_passed_over(tmp_path: Path) -> None:
 def test_a_checkpoint_of_ray_train_is_the_last_whoever_wrote_others(tmp_path: Path) -> None:
     OwnCheckpoints(tmp_path).save(writer("own"), 5)
     assert not has_ray_checkpoints(tmp_path)
-    (tmp_path / RESUME / "checkpoint_2026-11-25_03-28-42.123456").mkdir()
+    (tmp_path / RESUME / "checkpoint_manager_snapshot.json").touch()
+    rays = tmp_path / RESUME / "checkpoint_2026-11-25_03-28-42.123456"
+    rays.mkdir()
+    assert last_name(tmp_path) == "checkpoint_000000005"  # half a checkpoint is none
+    (rays / STATE).touch()
     assert has_ray_checkpoints(tmp_path)
     assert last_name(tmp_path).startswith("checkpoint_2026")

@@ -14,6 +14,7 @@ from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import write_json
 from icalib.distributed import training
+from icalib.distributed.checkpoints import STATE
 from icalib.distributed.training import train
 from icalib.stages.resources import Resources
 from icalib.training.job import TrainingJob
@@ -105,6 +106,7 @@ def test_it_gives_up_after_three_retries_without_progress(
 def test_a_training_that_moves_on_may_fail_often(fit: Callable[..., list[int]], tmp_path: Path) -> None:
     def checkpoint_then_death(number: int) -> None:
         (tmp_path / "ray" / f"checkpoint_{number:03d}").mkdir(parents=True)
+        (tmp_path / "ray" / f"checkpoint_{number:03d}" / STATE).touch()
         worker_dies()
 
     assert fit(*(partial(checkpoint_then_death, number) for number in range(9)), succeeds) == [2] * 10
