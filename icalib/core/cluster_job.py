@@ -33,8 +33,9 @@ class JobResources(Settings):
     A driver that reserves anything is placed wherever there is room; one that reserves nothing runs on the head.
     """
 
-    num_cpus: float = Field(default=1, ge=0)
-    """CPU cores. The driver prepares shards, counts and waits: one is enough."""
+    num_cpus: float = Field(default=0, ge=0)
+    """CPU cores. The driver prepares shards, counts and waits; of a small cluster, each job's core may be the one that
+    another's training waits for."""
     num_gpus: float = Field(default=0, ge=0)
     """GPUs: only for `predict`, which works in the driver itself."""
     memory: ByteSize = Field(default=ByteSize(2 * 2**30), ge=0)

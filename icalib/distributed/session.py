@@ -73,16 +73,22 @@ def has_joined() -> bool:
 def start(
     address: str | None = None, num_cpus: int | None = None, note: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Join the cluster at `address` (HOST:PORT or ray://), else the one in RAY_ADDRESS, else start a local Ray.
+    """Join the cluster at `address` (HOST:PORT), else the one in RAY_ADDRESS, else start a local Ray.
 
     A local Ray has `num_cpus` cores, None takes all; `note` receives messages about what was repaired.
     """
     address = address or os.environ.get("RAY_ADDRESS")
+    if address and address.startswith("ray://"):
+        raise SettingError(
+            f"{address} is an address of Ray Client, which icalib doesn't use. Run the command on a machine of the "
+            "cluster with --address HOST:6379, or `icalib submit` a job file from here."
+        )
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     for name, value in {**EVERYWHERE, **({} if address else LOCAL_ENVIRONMENT)}.items():
         os.environ.setdefault(name, value)
     import ray
+    from ray.exceptions import RayError
 
     if ray.is_initialized():
         return
@@ -105,10 +111,11 @@ def start(
             if head.hostname and head.port:  # Ray itself retries for minutes and prints every attempt
                 socket.create_connection((head.hostname, head.port), timeout=_CONNECT_TIMEOUT_S).close()
             ray.init(address=address, **shared)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError, RayError) as error:
             raise SettingError(
-                f"no Ray cluster answers at {address} ({error}). Check the address and the token "
-                "(RAY_AUTH_TOKEN_PATH), or leave --address out to work on this machine."
+                f"can't join the Ray cluster at {address} ({' '.join(str(error).split())}). Check the address, the "
+                "token (RAY_AUTH_TOKEN_PATH, and RAY_AUTH_MODE=token) and that Ray and Python have the versions of the "
+                "cluster, or leave --address out to work on this machine."
             ) from error
 
 

@@ -21,16 +21,36 @@ def closed_port() -> int:
         return server.getsockname()[1]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}", "no-such-host.invalid:{port}"])
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "no-such-host.invalid:{port}"])
 @pytest.mark.timeout(30)
 def test_a_cluster_that_does_not_listen_is_reported_without_retries_of_ray(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)  # an earlier test may have initialised it
     monkeypatch.setenv("RAY_ADDRESS", address.format(port=closed_port()))
-    with pytest.raises(SettingError, match=r"no Ray cluster answers at .*leave --address out"):
+    with pytest.raises(SettingError, match=r"can't join the Ray cluster at .*leave --address out"):
         session.start()
     assert capfd.readouterr().err == ""
+
+
+def test_an_address_of_ray_client_is_refused_with_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with pytest.raises(SettingError, match=r"Ray Client.*HOST:6379.*icalib submit"):
+        session.start("ray://head:10001")
+
+
+def test_an_error_of_rays_own_is_one_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.exceptions import AuthenticationError
+
+    def refused(**options: object) -> None:
+        raise AuthenticationError("no token")
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", refused)
+    monkeypatch.setattr(session, "protect_token", lambda note, create: None)
+    message = r"can't join .*no token.*RAY_AUTH_MODE=token"
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(SettingError, match=message):
+        session.start(f"127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_a_ray_that_does_not_start_here_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
