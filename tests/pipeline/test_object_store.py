@@ -105,9 +105,7 @@ def test_the_same_machine_uploads_a_run_whose_upload_broke_off_and_another_reads
         patch.setattr(ObjectStore, "upload", breaking_off)
         with pytest.raises(StorageError):
             run(settings("third"), run_context(machines.on("third", "runs"), Silent()))
-    same = run(
-        settings("third"), run_context(machines.on("third", "runs"), Silent())
-    )  # it is finished there
+    same = run(settings("third"), run_context(machines.on("third", "runs"), Silent()))  # it is finished there
     assert machines.there(f"runs/broken/{same.name}/result.json").is_file()
     again = run(settings("fourth"), run_context(machines.on("fourth", "runs"), Silent()))
     assert outcome_digest(again) == before
