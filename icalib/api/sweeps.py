@@ -11,6 +11,7 @@ from icalib.api.results import Sweep
 from icalib.api.session import Session, command_line, session
 from icalib.api.settings import preset_settings, run_settings
 from icalib.core.errors import SettingError
+from icalib.core.files import content_digest
 
 if TYPE_CHECKING:
     from icalib.pipeline.config import RunConfig
@@ -108,6 +109,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
         space=chosen.name,
         space_digest=chosen.digest,
         method=base.method,
+        method_digest=content_digest(base.settings.model_dump_json()),
         data=base.data,
         data_digest=read_pool_set(base.data).digest,
         labelled=base.labelled,

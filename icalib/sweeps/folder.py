@@ -56,6 +56,8 @@ class SweepSettings(Settings):
     space_digest: str
     """Digest of the space's file: trials of an edited space don't belong to the same study."""
     method: str
+    method_digest: str = ""
+    """Digest of the method's settings before a trial's: with other code or defaults they are another method."""
     data: Stored
     data_digest: str
     """Digest of the pools: trials on others don't belong to the same study."""

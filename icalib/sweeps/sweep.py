@@ -204,11 +204,12 @@ def claimed(
 
 def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
     found, wanted = (s.model_dump(mode="json", exclude={"command"}) for s in (folder.settings, settings))
-    different = sorted(differences(found, wanted))
+    different = sorted(differences(found, wanted), key=lambda name: (name == "method_digest", name))  # follows others
     if different:
         what = {
             "data_digest": f"began on other pools than those in {settings.data} now",
             "space_digest": f"began before the space `{settings.space}` was edited",
+            "method_digest": f"began with other defaults of `{settings.method}`, in its code or in icalib's",
         }.get(different[0], f"has other settings ({', '.join(different[:5])})")
         raise SettingError(
             f"the sweep in {folder.path} {what}. Use --fresh to replace it, or another --experiment to keep both."

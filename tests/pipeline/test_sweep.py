@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.runs import CPU, TRAINING, run_context, small_settings
@@ -27,7 +28,7 @@ from icalib.sweeps.dry import dry
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.study import proposals
-from icalib.sweeps.sweep import Trials, run_here, run_seeds
+from icalib.sweeps.sweep import Trials, claimed, run_here, run_seeds
 from icalib.sweeps.trials import sweep_trials
 
 LOCAL = LocalExecutor(CPU, num_threads=1)
@@ -148,3 +149,21 @@ def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
 ) -> None:
     bert = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE)
     check_only_one_rate_learns(tmp_path, bert, run_context(tmp_path / "runs"), HERE)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"method_digest": "other"}, "with other defaults of `icast`"),
+        ({"method_digest": "other", "settings": {"seed": 4}}, r"has other settings \(settings"),
+        ({"space_digest": "other"}, "before the space .* was edited"),
+    ],
+)
+def test_trials_of_another_method_or_space_are_no_part_of_a_sweep(
+    change: dict[str, Any], said: str, finished: SweepFolder, runs: Path
+) -> None:
+    with (
+        pytest.raises(SettingError, match=f"{said}.*--fresh"),
+        claimed(finished.settings.model_copy(update=change), runs),
+    ):
+        pass
