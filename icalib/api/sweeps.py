@@ -109,7 +109,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
         space=chosen.name,
         space_digest=chosen.digest,
         method=base.method,
-        method_digest=content_digest(base.settings.model_dump_json()),
+        method_digest=content_digest(base.settings.model_dump(mode="json")),
         data=base.data,
         data_digest=read_pool_set(base.data).digest,
         labelled=base.labelled,

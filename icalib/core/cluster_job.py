@@ -34,8 +34,8 @@ class JobResources(Settings):
     """
 
     num_cpus: float = Field(default=0, ge=0)
-    """CPU cores. The driver prepares shards, counts and waits; of a small cluster, each job's core may be the one that
-    another's training waits for."""
+    """CPU cores. The driver mostly waits. On a small cluster, a core that it reserves may be the one that the training
+    of another job waits for, without an end."""
     num_gpus: float = Field(default=0, ge=0)
     """GPUs: only for `predict`, which works in the driver itself."""
     memory: ByteSize = Field(default=ByteSize(2 * 2**30), ge=0)

@@ -40,7 +40,7 @@ def join(address: str | None) -> Check:
     address = address or os.environ.get("RAY_ADDRESS")
     try:
         start(address, note=notes.append)
-    except (IcalibError, RuntimeError, ValueError) as error:  # some of Ray's own errors are RuntimeErrors
+    except IcalibError as error:
         return Check(
             "cluster",
             "fail",

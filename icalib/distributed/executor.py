@@ -81,9 +81,7 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
         scheduling_strategy="DEFAULT",  # not in a trial's placement group, which has no resources for tasks
         retry_exceptions=[OSError],  # pyright: ignore[reportArgumentType]  # ray types it as bool only
     )(_compute_shards).options(name=type(job).__name__)
-    # Listed: asking NFS for each file that isn't there yet would hide it for a while once another node has written it.
-    written = set(folder.rglob("*"))
-    missing = [index for index in range(len(shards)) if job.shard_path(folder, index) not in written]
+    missing = _missing(job, folder, len(shards))
     size = _shards_per_task(len(missing), resources) if use_gpu else 1
     todo = [missing[start : start + size] for start in range(0, len(missing), size)]
     running: dict[Any, list[int]] = {}
@@ -109,21 +107,27 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     job.finish(folder)
 
 
+def _missing(job: ShardedJob, folder: Path, number: int) -> list[int]:
+    """Return the shards whose file isn't seen here."""
+    # Listed: asking NFS for each file that isn't there yet would hide it for a while once another node has written it.
+    written = set(folder.rglob("*"))
+    return [index for index in range(number) if job.shard_path(folder, index) not in written]
+
+
 def _wait_for_shards(job: ShardedJob, folder: Path, number: int) -> None:
     """Wait until the shards of all nodes are seen here, which takes NFS a while; IcalibError if one never is."""
     deadline = time.monotonic() + _SEEN_WITHIN_S
     while True:
         pull(folder)
-        written = set(folder.rglob("*"))
-        paths = [job.shard_path(folder, index) for index in range(number)]
-        absent = [path for path in paths if path not in written]
-        if not absent:
+        missing = _missing(job, folder, number)
+        if not missing:
             return
         if time.monotonic() > deadline:
+            example = job.shard_path(folder, missing[0]).name
             raise IcalibError(
-                f"{job.verb}: {len(absent)} of {number} files were written on other nodes and can't be seen in "
-                f"{location(folder)}, e.g. {absent[0].name}. All nodes need one shared folder, or a store such as "
-                "s3://, for --runs; `icalib doctor` checks it."
+                f"{job.verb}: {len(missing)} of {number} files were written on other nodes and can't be seen in "
+                f"{location(folder)}, e.g. {example}. All nodes need one shared folder, or a store such as s3://, for "
+                "--runs; `icalib doctor` checks it."
             )
         time.sleep(1)
 

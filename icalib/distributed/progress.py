@@ -55,11 +55,8 @@ class ProgressWatcher:
         path = self._folder / PROGRESS
         with suppress(StorageError):  # the workers report an unreachable store
             pull(path)
-        if not path.is_file():
-            return
-        try:
-            progress = read_json(path)
-        except DamagedFileError:  # replaced on another node at this moment
+        progress = _known(path)
+        if not progress:
             return
         self._emit(Progress(self._stage, progress["done"], progress["total"], progress["note"]))
         if self._job.reports_epochs and len(progress["points"]) > self._num_points:
@@ -75,7 +72,14 @@ class ProgressWatcher:
 def note_progress(folder: Path, note: str) -> None:
     """Show a note next to the progress until training continues."""
     path = folder / PROGRESS
-    write_json(path, {**_NOTHING, **(read_json(path) if path.is_file() else {}), "note": note})
+    write_json(path, {**_NOTHING, **_known(path), "note": note})
+
+
+def _known(path: Path) -> Mapping[str, Any]:
+    """Return what was told so far; nothing before that, or while another node replaces the file."""
+    with suppress(DamagedFileError):
+        return read_json(path)
+    return {}
 
 
 def _interval(path: Path) -> float:

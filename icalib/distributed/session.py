@@ -78,11 +78,6 @@ def start(
     A local Ray has `num_cpus` cores, None takes all; `note` receives messages about what was repaired.
     """
     address = address or os.environ.get("RAY_ADDRESS")
-    if address and address.startswith("ray://"):
-        raise SettingError(
-            f"{address} is an address of Ray Client, which icalib doesn't use. Run the command on a machine of the "
-            "cluster with --address HOST:6379, or `icalib submit` a job file from here."
-        )
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     for name, value in {**EVERYWHERE, **({} if address else LOCAL_ENVIRONMENT)}.items():
@@ -92,6 +87,11 @@ def start(
 
     if ray.is_initialized():
         return
+    if address and address.startswith("ray://"):
+        raise SettingError(
+            f"{address} is an address of Ray Client, which icalib doesn't use. Run the command on a machine of the "
+            "cluster with --address HOST:6379, or `icalib submit` a job file from here."
+        )
     protect_token(note, create=not address)
     shared: dict[str, Any] = {
         "logging_level": "ERROR",

@@ -220,7 +220,7 @@ def _worker_alone(config: dict[str, Any]) -> None:
     try:
         _worker(config, OwnCheckpoints(local_path(config["folder"])))
     finally:
-        comm = load_deepspeed().comm  # would keep the group for the process's next training
+        comm = load_deepspeed().comm  # DeepSpeed would keep the group for the process's next training
         (comm if comm.is_initialized() else dist).destroy_process_group()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -155,10 +155,9 @@ def fit_intents(
 
     def out_of_fold(predict: Callable[[Utterances, Utterances, npt.NDArray[np.bool_]], Array]) -> Array:
         found_NK = np.zeros_like(utterances.intents_NK)
-        for fold in range(num_folds):
-            held_N = (fold_P == fold)[utterances.pool_N]
-            if held_N.any() and not held_N.all():
-                found_NK[held_N] = predict(utterances.take(~held_N), utterances.take(held_N), held_N)
+        for held_P in _held_out(fold_P, num_folds):
+            held_N = held_P[utterances.pool_N]
+            found_NK[held_N] = predict(utterances.take(~held_N), utterances.take(held_N), held_N)
         return found_NK
 
     def probs_given(before_NK: Array) -> Array:
@@ -188,13 +187,17 @@ def candidate_intents(
         candidates: vectors [C, D] of each pool's candidates.
     """
     found = [np.zeros((len(one_CD), utterances.intents_NK.shape[1]), np.float32) for one_CD in candidates]
-    for fold in range(num_folds):
-        held_P = fold_P == fold
-        if held_P.any() and not held_P.all():
-            weights = utterances.take(~held_P[utterances.pool_N]).fit_candidate(ridge)
-            for number in np.flatnonzero(held_P).tolist():
-                found[number] = _candidate_intents(weights, candidates[number])
+    for held_P in _held_out(fold_P, num_folds):
+        weights = utterances.take(~held_P[utterances.pool_N]).fit_candidate(ridge)
+        for number in np.flatnonzero(held_P).tolist():
+            found[number] = _candidate_intents(weights, candidates[number])
     return found
+
+
+def _held_out(fold_P: npt.NDArray[np.int64], num_folds: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Iterate over the folds that have pools, and others to fit to; which pools each has, [P]."""
+    masks = (fold_P == fold for fold in range(num_folds))
+    return (held_P for held_P in masks if held_P.any() and not held_P.all())
 
 
 class PoolIntents(NamedTuple):

@@ -204,7 +204,9 @@ def claimed(
 
 def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
     found, wanted = (s.model_dump(mode="json", exclude={"command"}) for s in (folder.settings, settings))
-    different = sorted(differences(found, wanted), key=lambda name: (name == "method_digest", name))  # follows others
+    different = sorted(
+        differences(found, wanted), key=lambda name: (name == "method_digest", name)
+    )  # it differs wherever others do
     if different:
         what = {
             "data_digest": f"began on other pools than those in {settings.data} now",

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from helpers.pool_folders import read_pools
-from helpers.runs import Silent, run_context, small_settings
+from helpers.runs import CPU, Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
@@ -71,5 +70,4 @@ def test_a_pair_among_pools_is_refused_as_it_has_no_probability(finished: RunFol
         pairs_job(finished.path, tmp_path / "rows.parquet", 10).compute_shard(0, (0, 0, 2), tmp_path, CPU)
 
 
-CPU = torch.device("cpu")
 _ROWS = pa.schema([("context", pa.string()), ("candidates", pa.list_(pa.string())), ("candidate", pa.string())])

@@ -85,9 +85,7 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
     assert [one.p_none for one in ranked] == pytest.approx([found.answers[0].p_none] * len(ranked), rel=1e-4)
 
 
-def test_answer_sets_promise_what_they_were_fitted_on_pools_with_a_right_candidate(
-    bert: FinishedRun, pools: Path
-) -> None:
+def test_the_note_of_answer_sets_is_about_pools_with_a_right_candidate(bert: FinishedRun, pools: Path) -> None:
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     (note,) = load(bert.folder.path).predict(some_questions(pools, list(test.pool_ids[:5])), sets=0.8).notes
     assert "where a candidate is right, contain a right one" in note
