@@ -44,6 +44,7 @@ Ids = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 N = TypeVar("N", int, Numbers)
+_ROWS_AT_ONCE = 65536
 Intents = Sequence[Sequence[int]]
 """Intent numbers (indices into the label list) of each utterance of a context."""
 
@@ -208,9 +209,23 @@ class TokenStore:
         sizes, values = (pc.call_function("list_value_length", [one]).to_numpy() for one in (column, inner))
         return Lists(values, np.append(0, np.cumsum(sizes, dtype=np.int64)))
 
+    def token_ids(self, rows: Sequence[int] | Numbers) -> Numbers:
+        """Return the distinct ids in contexts and candidates of some pools."""
+        found = np.zeros(0, np.int64)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            table = self._table.select(["context", "candidates"]).take(rows[start : start + _ROWS_AT_ONCE])
+            found = np.union1d(found, distinct_ids(table))
+        return found
+
     def utterances(self, row: int, start: int, stop: int) -> list[Ids]:
         """Return the token ids of some utterances of a pool's context."""
         return self._context.at(row, start, stop)
+
+
+def distinct_ids(lists: pa.Table) -> Numbers:
+    """Return the distinct ids in columns of lists of ids."""
+    columns = (pc.call_function("list_flatten", [one], pc.ListFlattenOptions(recursive=True)) for one in lists.columns)
+    return np.unique(np.concatenate([pc.call_function("unique", [ids]).to_numpy() for ids in columns])).astype(np.int64)
 
 
 class Lists(NamedTuple):
@@ -336,6 +351,10 @@ class Layout:
     def question_length(self, context: N) -> N:
         """Return the number of ids in `intent_question`, of which so many are the context's."""
         return context + 2
+
+    def token_ids(self, texts: Numbers) -> Numbers:
+        """Return the distinct ids in inputs of texts with such ids, but those of intents."""
+        return np.union1d(texts, [self.cls, self.separator])
 
     def pair(self, context_ids: Ids, candidate: Ids) -> tuple[Ids, int]:
         """Return the input ids of a pair, and the index at which the candidate's segment starts."""

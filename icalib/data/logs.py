@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from icalib.core.errors import DataError
 from icalib.core.files import atomic_write
 from icalib.core.parquet import map_arrow
-from icalib.data.encoding import Budget, IdLists, Ids, Lists, Tokenize, ids_by_text
+from icalib.data.encoding import Budget, IdLists, Ids, Lists, Numbers, Tokenize, distinct_ids, ids_by_text
 from icalib.data.mining import Progress
 from icalib.data.sources.records import OnReject, Source
 from icalib.data.splits import text_key
@@ -85,6 +85,10 @@ class LogStore:
     def keys(self) -> Lists:
         """Return the text keys of all dialogues' utterances."""
         return Lists.of(self._table["keys"])
+
+    def token_ids(self) -> Numbers:
+        """Return the distinct ids in all dialogues."""
+        return distinct_ids(self._table.select(["ids"]))
 
     def utterances(self, row: int, start: int, stop: int) -> list[Ids]:
         """Return the token ids of some utterances of a dialogue."""

@@ -191,7 +191,7 @@ class IntentValidation:
 class IntentEncoderJob(TrainingJob):
     """Trains an encoder to predict intents."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # a dialogue's pools are in one fold of the regressions
+    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # word embeddings of tokens that occur
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
@@ -226,10 +226,11 @@ class IntentEncoderJob(TrainingJob):
         validation_pools = list(held_out.pools(validation_rows(held_out, self.selection)))
         has_intents = any(len(names) for pool in validation_pools for names in pool.intents)
         curriculum = IntentCurriculum(pools, encoder.layout, self)
+        token_ids = encoder.layout.token_ids(store.token_ids(rows))
         if not has_intents:
-            return Training(encoder, curriculum)
+            return Training(encoder, curriculum, token_ids=token_ids)
         validation = IntentValidation(validation_pools, encoder.layout, self, device)
-        return Training(encoder, curriculum, validation, start_ranks=True)
+        return Training(encoder, curriculum, validation, start_ranks=True, token_ids=token_ids)
 
     def _regressions(
         self, encoder: IntentEncoder, pools: Sequence[TokenPool], fold_P: npt.NDArray[np.int64], device: torch.device

@@ -132,6 +132,10 @@ class PoolContrast:
         """Number of ids of the context of each pool in the store, and of its candidates."""
         return self._layout.context_lengths(self._store.lengths("context")), self._store.lengths("candidates")
 
+    def token_ids(self) -> Numbers:
+        """Return the distinct ids of all tokens that the encoder reads."""
+        return self._layout.token_ids(self._store.token_ids([pool.row for pool in self._pools]))
+
     def texts(self, row: int, candidates: Sequence[int]) -> list[Ids]:
         """Return the ids of a pool's context and of some of its candidates, as the bi-encoder reads them."""
         pool = self._store.pool(row)
@@ -208,7 +212,7 @@ class CosineValidation:
 class SimilarityJob(TrainingJob):
     """Trains a bi-encoder on labelled, pseudo-labelled and softly labelled pools."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # folds
+    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # word embeddings of tokens that occur
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
@@ -240,7 +244,8 @@ class SimilarityJob(TrainingJob):
             encoder.start(self.start.path)
         store = TokenStore(self.validation_tokens.path)
         validation = CosineValidation(store, validation_rows(store, self.selection), encoder.layout, device)
-        return Training(encoder, self.curriculum(encoder.layout), validation, start_ranks=True)
+        curriculum = self.curriculum(encoder.layout)
+        return Training(encoder, curriculum, validation, start_ranks=True, token_ids=curriculum.token_ids())
 
     def curriculum(self, layout: Layout) -> PoolContrast:
         """Return the labelled, pseudo-labelled and softly labelled pools, as they are trained on."""

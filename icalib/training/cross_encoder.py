@@ -43,7 +43,7 @@ _VALIDATION_PAIRS = 16_384
 class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 18  # epochs of MC dropout are chosen by two passes
+    version: ClassVar[int] = CHECKPOINT_VERSION + 19  # word embeddings of tokens that occur
     reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig
@@ -92,7 +92,10 @@ class CrossEncoderJob(TrainingJob):
         if not self.learns_intents:
             pools = [replace(pool, learn_intents=False) for pool in pools]
         curriculum = self._curriculum(pools, store, ranker)
-        return Training(ranker, curriculum, self._validation(ranker, device, curriculum))
+        token_ids = None  # generated texts have others, too
+        if self.generated is None:
+            token_ids = curriculum.layout.token_ids(store.token_ids([pool.row for pool in pools]))
+        return Training(ranker, curriculum, self._validation(ranker, device, curriculum), token_ids=token_ids)
 
     def _offsets(self, split: Split) -> Offsets | None:
         return None if self.offsets is None else Offsets.load(self.offsets.path / f"{split}.parquet")

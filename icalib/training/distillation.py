@@ -30,7 +30,7 @@ TARGET_SCHEMA = pa.schema([("pool_id", pa.string()), ("candidate", pa.int32()), 
 class DistilJob(TrainingJob):
     """Trains a ranker on a teacher's probabilities of all training pools; labels only choose the best epoch."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # validation has pools without a right candidate
+    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # word embeddings of tokens that occur
 
     ranker: RankerConfig
     training: TrainingSettings
@@ -53,7 +53,9 @@ class DistilJob(TrainingJob):
         settings = self.training.model_copy(update={"train_negatives": None})
         curriculum = AnswerCurriculum(pools, store, ranker.layout, loss, settings, num_intents=0, seed=self.seed)
         rows = validation_rows(held_out, self.selection)
-        return Training(ranker, curriculum, PlainValidation(held_out, rows, self.training, device))
+        validation = PlainValidation(held_out, rows, self.training, device)
+        token_ids = curriculum.layout.token_ids(store.token_ids([pool.row for pool in pools]))
+        return Training(ranker, curriculum, validation, token_ids=token_ids)
 
 
 def distilled_labels(path: Path, store: TokenStore) -> list[PairLabels]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from icalib.core.files import read_json, write_json
@@ -20,6 +22,7 @@ from icalib.models.checkpoint import POSTERIOR, save_posterior
 from icalib.models.memory import reraise_oom
 from icalib.models.model import Model
 from icalib.models.ranker import load_ranker
+from icalib.models.word_rows import train_occurring_rows
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine, LoopState, Observer, train
 from icalib.training.settings import TrainingSettings
 
@@ -34,12 +37,17 @@ RunTasks = Callable[[Sequence[PosteriorTask]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Training:
-    """Model, curriculum and validation of a training; with `start_ranks`, the initial weights may be the best ones."""
+    """Model, curriculum and validation of a training.
+
+    With `start_ranks`, the initial weights may be the best ones. `token_ids` are those of all tokens that the
+    curriculum reads; None trains all word embeddings.
+    """
 
     model: Model
     curriculum: Curriculum
     validation: EarlyStoppingData | None = None
     start_ranks: bool = False
+    token_ids: npt.NDArray[np.int64] | None = None
 
 
 class TrainingJob(Job):
@@ -77,6 +85,8 @@ class TrainingJob(Job):
         """Build the model, with the same initial weights in every worker, and the data."""
         torch.manual_seed(child_seed(self.loop_seed, "initial-weights"))
         training = self.build(device)
+        if training.token_ids is not None:
+            train_occurring_rows(training.model, training.token_ids)
         if self.loop_settings.gradient_checkpointing:
             for module in training.model.modules():
                 if isinstance(module, BackboneEncoder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from pydantic import SerializeAsAny
 from typing_extensions import override
@@ -49,7 +50,7 @@ class DomainPretrainJob(TrainingJob):
 class ContrastiveJob(TrainingJob):
     """Pre-trains a bi-encoder, once for all labelled fractions, seeds and methods with the same backbone."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # dropout masks of integers
+    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # word embeddings of tokens that occur
 
     selection: Selection
     train_tokens: Artifact
@@ -72,8 +73,12 @@ class ContrastiveJob(TrainingJob):
         encoder, store = BiEncoder(self.backbone, self.budget), TokenStore(self.train_tokens.path)
         held_out = [TokenStore(tokens.path) for tokens in (self.validation_tokens, self.test_tokens)]
         logs = LogStore(self.logs.path) if self.logs else None
-        corpus = Corpus(store, _rows(store, self.selection), held_out, logs)
-        return Training(encoder, self.task.build(corpus=corpus, layout=encoder.layout))
+        rows = _rows(store, self.selection)
+        curriculum = self.task.build(corpus=Corpus(store, rows, held_out, logs), layout=encoder.layout)
+        texts = store.token_ids(rows)
+        if logs is not None:
+            texts = np.union1d(texts, logs.token_ids())
+        return Training(encoder, curriculum, token_ids=encoder.layout.token_ids(texts))
 
 
 def _rows(store: TokenStore, selection: Selection) -> list[int]:
