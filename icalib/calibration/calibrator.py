@@ -127,14 +127,12 @@ class PriorShift(AbstractCalibrator):
         """γ of the focal loss that the model was trained with, 0 for another loss. None is the γ of the method's
         `loss`, and 0 outside of a method."""
 
-        def for_loss(self, gamma: float | None) -> PriorShift.Config:
-            """Return the settings for a loss of γ; a ValueError if it has none (None), or not that of the settings."""
-            if gamma is None or self.gamma not in (None, gamma):
-                found = "flsd-53, which has no inverse" if gamma is None else f"{gamma:g} (0 without a focal loss)"
+        def for_loss(self, gamma: float) -> PriorShift.Config:
+            """Return the settings for a loss of γ; a ValueError if it isn't that of the settings."""
+            if self.gamma not in (None, gamma):
                 raise ValueError(
-                    f"found a loss of γ = {found}, expected {'a number' if self.gamma is None else f'{self.gamma:g}'}, "
-                    "which prior-shift inverts. Set `calibration.gamma` to null, and a `loss.gamma` of flsd-53 to a "
-                    "number, or use platt or temperature"
+                    f"found a loss of γ = {gamma:g} (0 without a focal loss), expected {self.gamma:g}, which "
+                    "prior-shift inverts. Set `calibration.gamma` to null, or use platt or temperature"
                 )
             return self.model_copy(update={"gamma": gamma})
 

@@ -29,19 +29,19 @@ def post_hoc_tag(metric: str, calibrator: str) -> str:
 
 
 def post_hoc_metrics(
-    validation: pa.Table, test: pa.Table, *, train_prior: float | None, focal_gamma: float | None = 0.0
+    validation: pa.Table, test: pa.Table, *, train_prior: float | None, focal_gamma: float = 0.0
 ) -> pa.Table:
     """Return ECE, NLL and Brier score on test after each calibrator of POST_HOC: METRIC_SCHEMA without intervals.
 
     `validation` and `test` are PREDICTION_SCHEMA. The prior shift needs `train_prior`, the fraction of right pairs in
-    training, and `focal_gamma`, the loss's γ (0 for another loss); it is left out where either is None.
+    training, and `focal_gamma`, the loss's γ (0 for another loss); without it there is none.
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
         if isinstance(config, PriorShift.Config):
-            if train_prior is None or focal_gamma is None:
+            if train_prior is None:
                 continue
             config = PriorShift.Config(gamma=focal_gamma)
         if isinstance(config, PoolSoftmax.Config) and not known.answerable.all():

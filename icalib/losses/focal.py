@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, final
+from typing import final
 
 import torch
 from pydantic import Field
@@ -24,18 +24,12 @@ class FocalLoss(AbstractLoss):
     class Config(AbstractLoss.Config):
         """Settings of the focal loss."""
 
-        gamma: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["flsd-53"] = 2.0
-        """γ: how strongly confident pairs are down-weighted; flsd-53 is 5 where p_t < 0.2, else 3 (Mukhoti et al.
-        2020)."""
+        gamma: float = Field(default=2.0, ge=0, allow_inf_nan=False)
+        """γ: how strongly confident pairs are down-weighted."""
 
     @override
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
         targets_B = labels_B.to(logits_B.dtype)
         cost_B = binary_cross_entropy_with_logits(logits_B, targets_B, reduction="none")  # −log p_t
         doubt_B = binary_cross_entropy_with_logits(logits_B, 1 - targets_B, reduction="none")  # −log(1 − p_t)
-        return torch.exp(-self._gamma(cost_B) * doubt_B) * cost_B
-
-    def _gamma(self, cost_B: Tensor) -> Tensor | float:
-        if self.config.gamma != "flsd-53":
-            return self.config.gamma
-        return torch.where(torch.exp(-cost_B.detach()) < 0.2, 5.0, 3.0)
+        return torch.exp(-self.config.gamma * doubt_B) * cost_B

@@ -8,5 +8,5 @@ presets = {"paper-gpf": papers.GPF | papers.FOCAL_LOSS}
 
 
 def method() -> Method:
-    """γ = 2; `loss.gamma=flsd-53` is the sample-dependent one."""
+    """γ = 2."""
     return Method(loss=FocalLoss.Config())

@@ -73,11 +73,9 @@ class Method(Composition):
         return calibrator if self.regime.trains else calibrator or Platt.Config()
 
     @property
-    def focal_gamma(self) -> float | None:
-        """γ of the focal loss in training, 0 for another loss; None for flsd-53, which has no inverse."""
-        if not isinstance(self.loss, FocalLoss.Config):
-            return 0.0
-        return None if self.loss.gamma == "flsd-53" else self.loss.gamma
+    def focal_gamma(self) -> float:
+        """γ of the focal loss in training, 0 for another loss."""
+        return self.loss.gamma if isinstance(self.loss, FocalLoss.Config) else 0.0
 
     def train_prior(self, num_candidates: int, unanswerable: float = 0.0, mean_right: float = 1.0) -> float | None:
         """Return the fraction of right pairs among those that determine the probabilities.

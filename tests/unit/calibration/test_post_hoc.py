@@ -61,9 +61,3 @@ def test_the_prior_shift_of_a_focal_model_inverts_the_loss_first(validation: pa.
     prob = FocalInverseMap(gamma=2.0, offset=-np.log(9)).apply(logit)
     assert values["NLL@prior-shift"] == pytest.approx(nll(prob, scores.label))
     assert values["NLL@prior-shift"] != pytest.approx(nll(expit(logit - np.log(9)), scores.label), rel=0.01)
-
-
-def test_a_loss_without_an_inverse_has_no_row_of_the_prior_shift(validation: pa.Table, held_out: pa.Table) -> None:
-    metrics = post_hoc_metrics(validation, held_out, train_prior=0.5, focal_gamma=None)["metric"].to_pylist()
-    assert not [metric for metric in metrics if "prior-shift" in metric]
-    assert "NLL@platt" in metrics

@@ -91,7 +91,6 @@ def test_what_fits_is_accepted(name: str, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("focal", {"calibration": "prior-shift", "loss.gamma": "flsd-53"}, "flsd-53, which has no inverse.*platt"),
         ("bert", {"calibration": "prior-shift", "calibration.gamma": 2.0}, r"found .* γ = 0 .*expected 2,.* to null"),
         ("bert", {"cross": False, "similarity": None}, "found no part.*`intent` with a regime that has intents"),
     ],
