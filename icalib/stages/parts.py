@@ -250,7 +250,9 @@ class PartTraining:
         train = {part: self._out_of_fold[part] for part in earlier}
         if student is not None:
             earlier = {part: self._first.parts[part] for part in earlier}
-            unlabelled = column_stages(self.stages, student.scores_name, earlier, student.scoring)
+            # not as the round's scores, which have the columns of this name that its pseudo labels are explained by
+            name = replace(student.scores_name, group=f"{student.scores_name.group}/offsets")
+            unlabelled = column_stages(self.stages, name, earlier, student.scoring)
             train = {part: (*columns, unlabelled[part].artifact()) for part, columns in train.items()}
         validation = self._validation(earlier)
         job = OffsetJob(

@@ -9,8 +9,9 @@ import pytest
 from helpers.runs import run_context, small_settings
 from rich.console import Console
 
+from icalib.core.component import has_setting
 from icalib.core.run_folder import RunFolder
-from icalib.methods.catalogue import method_names
+from icalib.methods.catalogue import load_method, method_names
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.dry import DryStage, dry
 from icalib.pipeline.run import run
@@ -73,3 +74,12 @@ def test_shared_stages_are_listed_once(tiny_pools: Path, tiny_bert: Path, tmp_pa
 def test_every_method_has_a_dry_run(method: str, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     stages = dry([small_settings(method, tiny_pools, tiny_bert)], tmp_path)
     assert str(stages[-1].name).startswith("test/scores")
+
+
+@pytest.mark.parametrize("method", ["tsst", "icast", "icast-pg", "ensemble"])
+def test_no_stage_takes_the_name_of_another(method: str, tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    parts = {"similarity": {}, "intent": {"training": None}, "cross": True}
+    known = {name: value for name, value in parts.items() if has_setting(load_method(method), name)}
+    stages = dry([small_settings(method, tiny_pools, tiny_bert, **known, **{"regime.num_rounds": 3})], tmp_path)
+    names = [str(stage.name) for stage in stages]
+    assert len(names) == len(set(names))  # stages.json has one record a name
