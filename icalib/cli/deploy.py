@@ -131,7 +131,7 @@ def serve(
         int, typer.Option(min=1, help="Maximum size of a request in bytes; larger ones get 413.")
     ] = DEFAULT_LIMITS.max_body_bytes,
     max_candidates: Annotated[
-        int, typer.Option(min=1, help="Maximum candidates in a request; more get 422.")
+        int, typer.Option(min=1, help="Maximum candidates in a request; more get 413.")
     ] = DEFAULT_LIMITS.max_candidates,
     max_text: Annotated[
         int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")

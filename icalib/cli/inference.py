@@ -252,6 +252,8 @@ def predict(
 
     if out is not None:
         check_no_folder(out)
+        if out.exists() and file.exists() and out.samefile(file):
+            raise SettingError(f"{out} is the file of questions itself. Name another file for the answers.")
     ranker = LoadedRanker.load(run)
     pull(file)
     predicted = ranker.predict(read_questions(file), max_error=max_error, confidence=confidence, sets=sets)
@@ -307,6 +309,11 @@ def _latest_comparison(folder: Path) -> Path | None:
     """Return the latest report in an experiment's folder; None if it has none, or is a run's folder."""
     if (folder / "config.yaml").exists():
         return None
+    if not any(folder.glob("*.html")) and any(folder.glob("*/config.yaml")):
+        raise SettingError(
+            f"{near(folder)} has runs, and no comparison of them yet. Name the runs to report on, e.g. "
+            f"{near(folder)}/*, or run `icalib compare`."
+        )
     return max(folder.glob("*.html"), key=lambda path: path.stat().st_mtime, default=None)
 
 

@@ -81,7 +81,9 @@ class RunFolder:
         run = cls(path)
         pull(run.path, leave_out="checkpoints")
         if not (run.path / "config.yaml").is_file():
-            found = "has no config.yaml" if run.path.is_dir() else "doesn't exist"
+            found = (
+                "has no config.yaml" if run.path.is_dir() else "is a file" if run.path.is_file() else "doesn't exist"
+            )
             raise RunFolderError(
                 f"{location(run.path)} is not a run folder: it {found}. Name a folder that `icalib run` wrote, "
                 "runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED."

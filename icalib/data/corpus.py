@@ -124,9 +124,9 @@ def read_corpus(
         left_out = ", ".join(f"{number} {what}" for what, number in source.left_out.items())
         raise DataError(
             "no pool came out of it" + (f" (left out: {left_out})" if left_out else ""),
-            f"A response needs {settings.min_context} utterances before it (--min-context), one of them by the user. "
-            "Say who is user and who is agent with --speakers, look at what is read with --preview, or choose another "
-            "source.",
+            f"In dialogues, a response needs {settings.min_context} utterances before it (--min-context), one of them "
+            "by the user: say who is user and who is agent with --speakers. A query needs a right answer and a wrong "
+            "one that differs from it. Look at what is read with --preview, or choose another source.",
             path=source.files[0],
         )
     return corpus

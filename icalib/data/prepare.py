@@ -177,6 +177,8 @@ def _show_sources(source: Source, logs: Source | None, settings: PrepareSettings
             taken |= {*READERS.load(opened.reader).options}
             if opened.understood:
                 note(f"{name}format {opened.reader}; {opened.understood}")
+            if opened.unread:
+                note(f"{name}{opened.not_read}")
     for option, value in settings.reading().items():
         if value and option not in taken:
             readers = [name for name in READERS.names() if option in READERS.load(name).options]

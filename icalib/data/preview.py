@@ -32,6 +32,8 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
     source.left_out.clear()
     files = "1 file" if len(source.files) == 1 else f"{len(source.files)} files"
     yield f"format {source.reader}, {files}" + (f"; {source.understood}" if source.understood else "")
+    if source.unread:
+        yield source.not_read
     rejected: list[DataError] = []
 
     def reject(error: DataError, raw: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+import numpy as np
 from pydantic import SerializeAsAny, model_validator
 
 from icalib.calibration.calibrator import AbstractCalibrator, Platt, PriorShift
 from icalib.core.combination import Combinable, check_combination
 from icalib.losses.focal import FocalLoss
 from icalib.metrics.classification import Decision
+from icalib.metrics.pairs import IntArray
 from icalib.parts.settings import CrossEncoder
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
@@ -77,9 +79,12 @@ class Method(Composition):
         """γ of the focal loss in training, 0 for another loss."""
         return self.loss.gamma if isinstance(self.loss, FocalLoss.Config) else 0.0
 
-    def train_prior(self, num_candidates: int, unanswerable: float = 0.0, mean_right: float = 1.0) -> float | None:
+    def train_prior(
+        self, num_candidates: int | IntArray, unanswerable: float = 0.0, mean_right: float = 1.0
+    ) -> float | None:
         """Return the fraction of right pairs among those that determine the probabilities.
 
+        `num_candidates` are those of each validation pool, as training pools are assumed to have, too.
         It is None without training, and for a sum of parts, which is fitted to validation's. These are the training
         pairs, or the support set. With a softmax it is the fraction in the scored pools, because the probabilities do
         not depend on the number of candidates in training.
@@ -87,12 +92,14 @@ class Method(Composition):
         if not self.regime.trains or self._has_other_parts:
             return None
         if self.loss.link == "softmax":
-            return 1 / num_candidates  # a pool's probabilities sum to 1 however many are right, or if none is
+            # a pool's probabilities sum to 1 however many are right, or if none is
+            return 1 / float(np.mean(num_candidates))
         support = self.head.pairs_for_posterior
         if support is not None:
             return support.positive_share
         negatives = self.regime.train_negatives()
-        per_right = negatives or num_candidates
-        without = 1 + min(per_right, num_candidates - 1)
-        more = mean_right + min(per_right * mean_right, num_candidates - mean_right) - without
-        return (1 - unanswerable) * mean_right / (without + (1 - unanswerable) * more)
+        per_right = np.max(num_candidates) if negatives is None else negatives
+        without = 1 + np.minimum(per_right, np.subtract(num_candidates, 1))
+        right = np.minimum(mean_right, num_candidates)
+        more = right + np.minimum(per_right * right, np.subtract(num_candidates, right)) - without
+        return float((1 - unanswerable) * np.mean(right) / np.mean(without + (1 - unanswerable) * more))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,11 @@ class MemberScores(Sequence[Shard]):
         return average_members([scores for scores, _ in shards]), shards[0][1]
 
 
-def fit(validation: MemberScores, method: Method, train_prior: float | None) -> Fitted:
-    """Fit λ (if it is a quantile), the calibrator, the decision threshold and p_none on validation scores."""
+def fit(validation: MemberScores, method: Method, train_prior: Callable[[IntArray], float | None]) -> Fitted:
+    """Fit λ (if it is a quantile), the calibrator, the decision threshold and p_none on validation scores.
+
+    `train_prior` gives the fraction of right pairs in training from the pools' numbers of candidates.
+    """
     raw = Fitted(
         rule=resolve_gain_rule(method.regime.view_rule() or GainRule(), validation),
         calibration=None,
@@ -93,7 +96,8 @@ def fit(validation: MemberScores, method: Method, train_prior: float | None) -> 
     if method.calibrator is not None:
         logit = scores.logit if raw.predicts_scores else pair_logit(prob, scores.logit)
         sizes_P = np.diff(scores.offsets)
-        fitted = method.calibrator.build().fit(logit, scores.label, train_prior=train_prior, sizes_P=sizes_P)
+        prior = train_prior(sizes_P)
+        fitted = method.calibrator.build().fit(logit, scores.label, train_prior=prior, sizes_P=sizes_P)
         prob = fitted.apply(logit, sizes_P)
     found = raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
     num_unanswerable = int((~scores.answerable).sum())

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from icalib.calibration.calibrator import PoolSoftmax
@@ -29,6 +31,7 @@ from icalib.core.version import __version__
 from icalib.data.pools import read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.methods.method import Method
+from icalib.metrics.pairs import IntArray, PoolScores
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
@@ -196,7 +199,7 @@ def _train_and_predict(
             names = dict(enumerate(pool_set.intents))
             folder.write_json(INTENTS_FILE, {"intents": names, "members": [read_json(path) for path in intents]})
     scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
-    fitted = fit(scores["validation"], method, _train_prior(method, pool_set))
+    fitted = fit(scores["validation"], method, partial(_train_prior, method, pool_set))
     if fitted.none_of_these is None and pool_set.num_unanswerable:
         context.emit(
             Message(
@@ -240,14 +243,14 @@ def _write_metrics(
     if "test" in evaluated and (method.calibration is None or method.calibrator is None):
         # Metrics of each calibrator, for methods without one.
         validation, test = folder.predictions("validation"), folder.predictions("test")
-        prior = _train_prior(method, pool_set)
+        prior = _train_prior(method, pool_set, np.diff(PoolScores.from_predictions(validation).offsets))
         tables.append(post_hoc_metrics(validation, test, train_prior=prior, focal_gamma=method.focal_gamma))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
 
 
-def _train_prior(method: Method, pool_set: PoolSet) -> float | None:
+def _train_prior(method: Method, pool_set: PoolSet, sizes_P: IntArray) -> float | None:
     mean_right = pool_set.mean_right.get("train", 1.0)
-    return method.train_prior(pool_set.num_candidates, pool_set.unanswerable_fraction("train"), mean_right)
+    return method.train_prior(sizes_P, pool_set.unanswerable_fraction("train"), mean_right)
 
 
 def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:

@@ -80,7 +80,10 @@ class Calibrator(Settings):
                 f"{location(folder)} is not a calibrator: it has no {CALIBRATOR_FILE}. Name a folder that "
                 "`icalib calibrate` wrote."
             )
-        value = dict(read_json(path))
+        try:
+            value = dict(read_json(path))
+        except DamagedFileError as error:
+            raise DamagedFileError(path, error.found, _CURE) from error
         written = value.pop(_CHECKSUM, None)
         with reading(path):
             is_same = written in (None, content_digest(value))

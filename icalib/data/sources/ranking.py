@@ -187,7 +187,8 @@ class _Table:
         if len(numbers) != len(texts):
             raise raw.error(
                 f"found {abbreviated(label)} as label",
-                "Expected a number; for a list of candidates the index of the right one, or a number for each.",
+                "Expected a number; for a list of candidates the index of the right one, from 0 to "
+                f"{len(texts) - 1} here, or a number for each.",
                 self.columns["label"],
             )
         yield from ((_passage(text), number > _RIGHT_ABOVE) for text, number in zip(texts, numbers, strict=True))

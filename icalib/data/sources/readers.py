@@ -61,7 +61,15 @@ def open_source(path: str | Path, format: str | None = None, options: Mapping[st
             first_line(file)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror or error}", "Check its permissions.", path=path) from error
-    return replace(source, reader=name)
+    return replace(source, reader=name, unread=_unread(path, source))
+
+
+def _unread(path: Path, source: Source) -> tuple[str, ...]:
+    """Return the names of a folder's files that a source leaves out; hidden ones aren't named."""
+    files = sorted(path.iterdir()) if path.is_dir() else []
+    read = {file.resolve() for file in source.files}
+    left_out = (file for file in files if file.is_file() and file.resolve() not in read)
+    return tuple(file.name for file in left_out if not file.name.startswith("."))
 
 
 def _detected(path: Path, columns: Collection[str]) -> str:

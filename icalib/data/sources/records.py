@@ -141,6 +141,9 @@ def _nothing(on_reject: OnReject | None) -> Iterator[Any]:
     return iter(())
 
 
+_NUM_NAMED = 5
+
+
 @dataclass(frozen=True)
 class Source:
     """An opened source: whole dialogues, ready pools, or some of each (the Ubuntu corpus)."""
@@ -164,6 +167,18 @@ class Source:
     """Counts what is left out without being an error, by its description; reading adds to it."""
     reader: str = ""
     """Name of the reader; `open_source` sets it."""
+    unread: tuple[str, ...] = ()
+    """Names of the folder's files that aren't read: other kinds of files, or without a split in their names where
+    others have one; `open_source` sets them."""
+
+    @property
+    def not_read(self) -> str:
+        """A line for the user that names the files of `unread`; empty if there are none."""
+        if not self.unread:
+            return ""
+        more = f" and {len(self.unread) - _NUM_NAMED} more" if len(self.unread) > _NUM_NAMED else ""
+        why = "files of one kind are read, and only those with a split in their names where some have one"
+        return f"not read: {', '.join(self.unread[:_NUM_NAMED])}{more} ({why})"
 
     def digest(self) -> str:
         """Return a digest of the reader's name and of the files' bytes and names (names say the split)."""

@@ -16,7 +16,9 @@ import pytest
 
 from icalib.cli.options import parsed_pairs
 from icalib.core.errors import DataError, SettingError
+from icalib.data.preview import preview
 from icalib.data.schema import Dialogue
+from icalib.data.settings import PrepareSettings
 from icalib.data.sources.readers import open_source
 
 OPENAI = {"messages": [{"role": "user", "content": "It hums."}, {"role": "assistant", "content": "Restart it."}]}
@@ -337,3 +339,14 @@ def test_marks_of_accepted_answers_may_be_numbers(tmp_path: Path) -> None:
     assert [turn.is_answer for turn in found.utterances] == [True, False, True, False, None, None, True]
     with pytest.raises(DataError, match='found "perhaps"'):
         dialogues(write_json(path, {"messages": [messages[0] | {"is_answer": "perhaps"}]}))
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
+    messages = "conversation,sender,text\na,user,My printer hums.\na,agent,Restart it.\n"
+    for name in ("train-tickets.csv", "bus-tickets.csv", "more.txt", ".hidden.csv"):
+        (tmp_path / name).write_text(messages)
+    source = open_source(tmp_path)
+    assert [file.name for file in source.files] == ["train-tickets.csv"]
+    assert source.not_read.startswith("not read: bus-tickets.csv, more.txt (files of one kind")
+    assert any(line == source.not_read for line in preview(tmp_path, PrepareSettings()))
+    assert not open_source(tmp_path / "bus-tickets.csv").unread

@@ -124,6 +124,16 @@ def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_d
     assert method.train_prior(6, 0.25, float(num_right)) == pytest.approx(np.mean(drawn))
 
 
+@pytest.mark.parametrize(("negatives", "prior"), [(None, 2 / 12), (1, 2 / 4), (4, 2 / 7)])
+def test_the_prior_of_pools_of_different_sizes_is_that_of_all_their_pairs(negatives: int | None, prior: float) -> None:
+    method = with_settings(load_method("bert"), {"similarity": None, "regime.training.train_negatives": negatives})
+    assert isinstance(method, Method)
+    assert method.train_prior(np.array([2, 10])) == pytest.approx(prior)
+    softmax = load_method("jm")
+    assert isinstance(softmax, Method)
+    assert softmax.train_prior(np.array([2, 10])) == pytest.approx(2 / 12)
+
+
 @pytest.mark.parametrize("num_right", [1, 3])
 def test_the_prior_of_a_softmax_is_that_of_probabilities_that_sum_to_one(num_right: int) -> None:
     method = load_method("jm")
