@@ -98,8 +98,9 @@ class RandomFeatureHead(PosteriorHead):
             self.forget()
         phi_BL, logits_B = self.features_and_logits(features_BD, mean_B)
         if self.training and self.steps is not None:
-            seen = laplace.information(phi_BL.detach(), logits_B.detach(), self.config.likelihood)
-            self.steps.add_part(seen * self._counted, len(phi_BL) * self._counted)
+            number = len(labels_B)  # inputs of a contrast follow
+            seen = laplace.information(phi_BL[:number].detach(), logits_B[:number].detach(), self.config.likelihood)
+            self.steps.add_part(seen * self._counted, number * self._counted)
         return loss(logits_B, labels_B)
 
     @override

@@ -21,7 +21,7 @@ from icalib.core.files import write_json
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import UNKNOWN_LABEL
-from icalib.inference.moments import mean_field
+from icalib.inference.moments import MEAN_FIELD_FACTOR, mean_field
 from icalib.metrics.calibration import nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import mean_defined, recall_at_k
@@ -30,7 +30,7 @@ from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts, column_files, p
 from icalib.scoring.column import Column, Floats, View, in_view, joined, pool_sizes, read_columns
 from icalib.scoring.offsets import Offsets
 from icalib.scoring.scores import intents_path
-from icalib.uncertainty.estimator import AbstractEstimator
+from icalib.uncertainty.estimator import AbstractEstimator, Posterior
 
 _TINY = 1e-15
 _LEAST = 1e-3  # weight, in logits per standard deviation, of a part that is the only one: it ranks, however badly
@@ -41,7 +41,7 @@ _MIN_GAIN = 1.0  # nats of all validation pairs together that a part must be wor
 class FitJob(LocalJob):
     """Fits the weights of the parts on validation."""
 
-    version: ClassVar[int] = 2  # weights are bounded by the variance that they give
+    version: ClassVar[int] = 3  # the mean field of the estimator
 
     columns: dict[PartName, Artifact]
     """Validation columns of each part."""
@@ -54,7 +54,10 @@ class FitJob(LocalJob):
         names = [name for name in ORDER if name in self.columns]
         pairs, columns = _read({name: self.columns[name].path for name in names}, self.view)
         known = pairs["label"].to_numpy() != UNKNOWN_LABEL
-        fitted = fit_sum({name: columns[name].take(known) for name in names}, pairs.filter(pa.array(known)))
+        estimator, factor = self.estimator, MEAN_FIELD_FACTOR
+        if isinstance(estimator, Posterior.Config) and estimator.integration == "mean_field":
+            factor = estimator.mean_field_factor
+        fitted = fit_sum({name: columns[name].take(known) for name in names}, pairs.filter(pa.array(known)), factor)
         write_json(folder / PARTS_FILE, fitted.model_dump(mode="json"))
 
 
@@ -70,25 +73,26 @@ def _read(folders: Mapping[PartName, Path], view: View) -> tuple[pa.Table, dict[
     return pa.concat_tables(pairs), {name: joined(columns) for name, columns in found.items()}
 
 
-def fit_sum(columns: Mapping[PartName, Column], pairs: pa.Table) -> SumOfParts:
+def fit_sum(columns: Mapping[PartName, Column], pairs: pa.Table, factor: float = MEAN_FIELD_FACTOR) -> SumOfParts:
     """Fit w ≥ 0 and b to pairs with known labels by the likelihood of the mean probabilities that the sum predicts.
 
     A part without which the fit is as good (by less than one nat, over all pairs) gets w = 0, the least useful first.
+    `factor` is that of the mean field.
     """
     label_N = pairs["label"].to_numpy().astype(np.int64)
     kept = list(columns)
-    fits = {tuple(kept): _fit([columns[name] for name in kept], label_N)}
+    fits = {tuple(kept): _fit([columns[name] for name in kept], label_N, factor)}
     while len(kept) > 1:
         for name in kept:
             rest = [other for other in kept if other != name]
-            fits.setdefault(tuple(rest), _fit([columns[other] for other in rest], label_N))
+            fits.setdefault(tuple(rest), _fit([columns[other] for other in rest], label_N, factor))
         least = min(kept, key=lambda name: fits[tuple(other for other in kept if other != name)].loss)
         rest = [other for other in kept if other != least]
         if fits[tuple(rest)].loss - fits[tuple(kept)].loss >= _MIN_GAIN:
             break
         kept = rest
     best = fits[tuple(kept)]
-    alone = {name: fits.get((name,)) or _fit([column], label_N) for name, column in columns.items()}
+    alone = {name: fits.get((name,)) or _fit([column], label_N, factor) for name, column in columns.items()}
     weights = dict(zip(kept, best.weights, strict=True))
     return SumOfParts(
         parts=tuple(
@@ -126,7 +130,7 @@ class _Fit(NamedTuple):
         return logit(self.prob_N)
 
 
-def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
+def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64], factor: float) -> _Fit:
     """Minimise the NLL of the mean over components of E σ(f), f Gaussian (mean field), with Platt's smoothed targets.
 
     Each part is scaled by its spread, so that one start and one tolerance suit all of them. Weights are bounded: where
@@ -145,7 +149,7 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64]) -> _Fit:
         weights = parameters[:-1]
         mean_SN = parameters[-1] + sum(w * mean for w, mean in zip(weights, means, strict=True))
         var_SN = sum(w * w * var for w, var in zip(weights, variances, strict=True))
-        return mean_field(*torch.broadcast_tensors(mean_SN, var_SN)).mean(0).clamp(_TINY, 1 - _TINY)
+        return mean_field(*torch.broadcast_tensors(mean_SN, var_SN), factor=factor).mean(0).clamp(_TINY, 1 - _TINY)
 
     def loss_and_gradient(values: Floats) -> tuple[float, Floats]:
         parameters = torch.from_numpy(values).requires_grad_()

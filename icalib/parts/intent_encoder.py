@@ -43,8 +43,8 @@ _UNKNOWN_BEFORE = 0.2  # how often the intents before are hidden in training; pr
 class IntentEncoder(BiEncoder):
     """A bi-encoder with the regressions of an `IntentModel` as heads on an utterance's vector."""
 
-    def __init__(self, backbone: str, budget: Budget, num_intents: int, *, pretrained: bool = True) -> None:
-        super().__init__(backbone, budget, pretrained=pretrained)
+    def __init__(self, backbone: str, budget: Budget, num_intents: int, *, dropout: float | None = None) -> None:
+        super().__init__(backbone, budget, dropout=dropout)
         width, k = self.encoder.width, num_intents
         self.heads = nn.ModuleList(nn.Linear(size, k) for size in (width + k + 1, width, width + k))
 
@@ -195,6 +195,8 @@ class IntentEncoderJob(TrainingJob):
 
     backbone: Annotated[str, ByContent(backbone_digest)]
     budget: Budget
+    dropout: float | None = None
+    """Of hidden states and attention; None: the backbone's own."""
     training: TrainingSettings
     ridge: float
     """Ridge of the regressions that the heads begin with."""
@@ -212,7 +214,7 @@ class IntentEncoderJob(TrainingJob):
 
     @override
     def build(self, device: torch.device) -> Training:
-        encoder = IntentEncoder(self.backbone, self.budget, self.num_intents)
+        encoder = IntentEncoder(self.backbone, self.budget, self.num_intents, dropout=self.dropout)
         if self.start is not None:
             encoder.start(self.start.path)
         store = TokenStore(self.train_tokens.path)

@@ -280,6 +280,7 @@ class PartTraining:
             job = IntentEncoderJob(
                 backbone=stages.encoder.backbone,
                 budget=stages.encoder.budget,
+                dropout=getattr(stages.encoder, "dropout", None),
                 training=settings.training,
                 ridge=settings.ridge,
                 num_folds=settings.num_folds,

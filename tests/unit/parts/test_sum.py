@@ -64,6 +64,17 @@ def test_a_variance_that_differs_between_pairs_shrinks_what_is_sure_too_often() 
     assert fitted.weight("intent") == pytest.approx(1.0, rel=0.1)
 
 
+def test_weights_are_fitted_to_the_mean_field_that_predicts() -> None:
+    rng = np.random.default_rng(2)
+    mean_N, var_N = 2 * rng.normal(size=20000), rng.choice([2.0, 6.0], 20000)
+    pools = {"pool_id": np.repeat(np.arange(4000), 5).astype(str), "candidate": np.tile(np.arange(5), 4000)}
+    for factor in (0.0, 0.1, np.pi / 8):
+        prob_N = expit((1.5 * mean_N - 1) / np.sqrt(1 + factor * 1.5**2 * var_N))
+        label_N = (rng.random(20000) < prob_N).astype(np.int32)
+        fitted = fit_sum({"cross": Column(mean_N[None], var_N[None])}, pa.table({**pools, "label": label_N}), factor)
+        assert (fitted.weight("cross"), fitted.offset) == pytest.approx((1.5, -1.0), rel=0.1)
+
+
 def test_a_part_with_more_variance_than_signal_has_a_bounded_weight() -> None:
     rng = np.random.default_rng(4)
     label_N = np.tile([1, 0, 0, 0, 0], 400).astype(np.int32)
