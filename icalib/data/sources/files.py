@@ -28,13 +28,23 @@ SPLIT_WORDS: dict[str, Split] = {
 }
 _SPACE = re.compile("[ \t\r\n\ufeff]*")
 _DECODER = json.JSONDecoder()
+_OTHER_KINDS = {
+    b"\x28\xb5\x2f\xfd": "data compressed by zstd",
+    b"\xfd7zXZ": "data compressed by xz",
+    b"BZh": "data compressed by bzip2",
+    b"PK\x03\x04": "a zip file, such as a workbook of Excel",
+}
 
 
 @contextmanager
 def open_bytes(path: Path) -> Generator[IO[bytes]]:
     """Open a plain or gzipped file for reading; gzip is detected by its first bytes, not by the file's name."""
     with path.open("rb") as file:
-        is_gzip = file.read(2) == b"\x1f\x8b"
+        start = file.read(6)
+    is_gzip = start.startswith(b"\x1f\x8b")
+    for magic, kind in _OTHER_KINDS.items():
+        if start.startswith(magic):
+            raise DataError(f"found {kind}", "Save it as plain or gzipped text, or as Parquet.", path=path)
     try:
         with cast("IO[bytes]", gzip.open(path, "rb")) if is_gzip else path.open("rb") as opened:
             yield opened
