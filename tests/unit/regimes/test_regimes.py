@@ -169,7 +169,8 @@ def test_a_student_is_offset_by_the_columns_that_its_pseudo_labels_were_made_fro
 ) -> None:
     made = Recorder(tmp_path, tiny_pools, [CONFIDENT], [0.5], DROPOUT, Similarity())
     run(made, num_rounds=1, pools_per_round=1)
-    of_scores, of_offsets = made.requested("round-1/scores-similarity")
+    names = ("round-1/scores-similarity", "round-1/offsets/scores-similarity")
+    (of_scores,), (of_offsets,) = map(made.requested, names)
     assert of_scores == of_offsets
     assert made.requested("round-1/student-cross-offsets")
 
