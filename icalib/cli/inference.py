@@ -306,15 +306,16 @@ def report(
 
 
 def _latest_comparison(folder: Path) -> Path | None:
-    """Return the latest report in an experiment's folder; None if it has none, or is a run's folder."""
+    """Return the latest report of an experiment, None of a run; a SettingError says that it has runs alone."""
     if (folder / "config.yaml").exists():
         return None
-    if not any(folder.glob("*.html")) and any(folder.glob("*/config.yaml")):
+    latest = max(folder.glob("*.html"), key=lambda path: path.stat().st_mtime, default=None)
+    if latest is None and any(folder.glob("*/config.yaml")):
         raise SettingError(
             f"{near(folder)} has runs, and no comparison of them yet. Name the runs to report on, e.g. "
             f"{near(folder)}/*, or run `icalib compare`."
         )
-    return max(folder.glob("*.html"), key=lambda path: path.stat().st_mtime, default=None)
+    return latest
 
 
 def _report_runs(folders: Sequence[Path], out: Path | None) -> Path:

@@ -37,7 +37,7 @@ import yaml
 
 from icalib.core.component import validated_file
 from icalib.core.contents import Contents, contents_of, damages, read_record
-from icalib.core.errors import DamagedFileError, RunFolderError
+from icalib.core.errors import DamagedFileError, RunFolderError, SettingError
 from icalib.core.files import FileObject, atomic_write, json_bytes, read_json, read_json_list, reading, write_json
 from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
@@ -153,6 +153,14 @@ class RunFolder:
         path = self.path / "provenance.json"
         with reading(path):
             return str(read_json(path)["data_digest"])
+
+    def check_trained_on(self, data: Path, digest: str) -> None:
+        """Refuse a pool folder, by its digest, with other pools than the run was trained on."""
+        if self.data_digest != digest:
+            raise SettingError(
+                f"{data} has other pools than {self.path} was trained on: it was prepared again since. "
+                "Name a run of the pools as they are now."
+            )
 
     @property
     def context_turns(self) -> int:

@@ -44,7 +44,7 @@ Ids = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 N = TypeVar("N", int, Numbers)
-_ROWS_AT_ONCE = 65536
+_ROWS_AT_ONCE = 16384  # of a pass over the ids, which Arrow copies: about ten MiB
 Intents = Sequence[Sequence[int]]
 """Intent numbers (indices into the label list) of each utterance of a context."""
 

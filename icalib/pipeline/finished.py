@@ -82,11 +82,7 @@ class FinishedRun:
 
     def check_trained_on(self, data: Path, pool_set: PoolSet) -> None:
         """Refuse a pool folder with other pools than the run was trained on."""
-        if self.data_digest != pool_set.digest:
-            raise SettingError(
-                f"{data} has other pools than {self.folder.path} was trained on: it was prepared again since. "
-                "Name a run of the pools as they are now."
-            )
+        self.folder.check_trained_on(data, pool_set.digest)
 
     @cached_property
     def has_softmax(self) -> bool:

@@ -13,7 +13,6 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from icalib.calibration.calibrator import PoolSoftmax
@@ -31,7 +30,7 @@ from icalib.core.version import __version__
 from icalib.data.pools import read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.methods.method import Method
-from icalib.metrics.pairs import IntArray, PoolScores
+from icalib.metrics.pairs import IntArray
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
@@ -39,6 +38,7 @@ from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
 from icalib.pipeline.record import RunRecord
 from icalib.regimes.regime import AbstractRegime, Member
+from icalib.scoring.column import pool_sizes
 from icalib.stages.executor import Executor
 from icalib.stages.stages import Stages
 from icalib.training.job import best_epoch
@@ -243,7 +243,7 @@ def _write_metrics(
     if "test" in evaluated and (method.calibration is None or method.calibrator is None):
         # Metrics of each calibrator, for methods without one.
         validation, test = folder.predictions("validation"), folder.predictions("test")
-        prior = _train_prior(method, pool_set, np.diff(PoolScores.from_predictions(validation).offsets))
+        prior = _train_prior(method, pool_set, pool_sizes(validation["pool_id"].to_numpy()))
         tables.append(post_hoc_metrics(validation, test, train_prior=prior, focal_gamma=method.focal_gamma))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
 

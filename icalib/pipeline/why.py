@@ -94,11 +94,7 @@ def why(folder: Path, pool_id: str) -> Why:
     """
     run = RunFolder.open(folder)
     config = RunConfig.recorded(run.path / "config.yaml", run.config)
-    if read_pool_set(config.data).digest != run.data_digest:
-        raise SettingError(
-            f"{config.data} was prepared again since {run.path} was run, and has other pools. Name a run of the pools "
-            "as they are now."
-        )
+    run.check_trained_on(config.data, read_pool_set(config.data).digest)
     found = _find(config.data, pool_id)
     if found is None:
         raise SettingError(

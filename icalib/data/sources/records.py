@@ -141,7 +141,7 @@ def _nothing(on_reject: OnReject | None) -> Iterator[Any]:
     return iter(())
 
 
-_NUM_NAMED = 5
+_NUM_NAMED = 5  # files that a line names
 
 
 @dataclass(frozen=True)
