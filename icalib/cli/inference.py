@@ -222,7 +222,9 @@ def why(
 @verb
 def predict(
     run: Run,
-    file: Annotated[Path, place_argument("JSONL (or .gz): a context and its candidates per line, see above.")],
+    file: Annotated[
+        Path, place_argument("JSONL (or .gz), a JSON array or Parquet: contexts with candidates, see above.")
+    ],
     out: Annotated[Path | None, place_option("JSONL file to write; default: standard output.")] = None,
     max_error: Annotated[
         float | None,
@@ -236,7 +238,7 @@ def predict(
 ) -> None:
     """Answer questions with a finished run: the best candidate, and the probability that it is right.
 
-    FILE has one JSON object per line, the last utterances of a dialogue and what could be said next:
+    FILE has one JSON object per line (or row), the last utterances of a dialogue and what could be said next:
 
     {"context": [{"speaker": "user", "text": "My printer hums."}], "candidates": ["Restart it.", "Hello!"], "id": "q1"}
 

@@ -1,4 +1,4 @@
-"""Questions for `icalib predict`: contexts with candidates, one JSON object a line (plain or gzipped):
+"""Questions for `icalib predict`: contexts with candidates, JSONL, a JSON array (plain or gzipped), or Parquet:
 
 {"context": [{"speaker": "user" | "agent", "text": str}, ...], "candidates": [str, ...], "id": str | int}
 
@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast
 
@@ -27,10 +28,11 @@ from icalib.core.errors import DataError
 from icalib.core.text import first_problem
 from icalib.data.schema import Pool, Text, Utterance
 from icalib.data.sources.files import read_lines
-from icalib.data.sources.records import Raw, accepted, build, parse_json, unique
+from icalib.data.sources.records import Raw, accepted, build, unique
+from icalib.data.sources.rows import kind_of, read_rows, unchecked_row
 
 M = TypeVar("M", bound=BaseModel)
-_CURE = "Fix the line; `icalib predict --help` shows an example"
+_CURE = "Fix the question; `icalib predict --help` shows an example"
 
 
 TEXT_OR_OBJECT = "a text, or an object with `text`"
@@ -85,7 +87,7 @@ Turns = Annotated[tuple[_Turn, ...], FailFast(), Field(min_length=1), BeforeVali
 
 
 class Question(BaseModel):
-    """A context and its candidates; `id` is the line number where the file has none."""
+    """A context and its candidates; `id` is the number of its line or row where the file has none."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -134,14 +136,13 @@ def read_questions(path: Path) -> list[Question]:
     """Return all questions of a file, in order; a DataError names the first line that is not valid, and its field."""
     if not path.is_file():
         raise DataError("no such file", "Check the path.", path=path)
-    questions = list(accepted(read_lines(path, _CURE), unique(_question, "id"), None))
+    rows = read_lines(path) if kind_of(path) == "csv" else read_rows(path)  # columns of a CSV can't hold a context
+    questions = list(accepted((replace(raw, cure=_CURE) for raw in rows), unique(_question, "id"), None))
     if not questions:
-        raise DataError("the file is empty", "Give one JSON object a line.", path=path)
+        raise DataError("the file has no questions", "Give one JSON object a line.", path=path)
     return questions
 
 
 def _question(raw: Raw) -> Question:
-    value = parse_json(raw)
-    if isinstance(value, dict):
-        value.setdefault("id", str(raw.line))
-    return build(Question, value, raw)
+    given = {name: value for name, value in unchecked_row(raw).items() if value is not None}  # Parquet's missing fields
+    return build(Question, {"id": str(raw.number or raw.line)} | given, raw)

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from icalib.core.errors import DataError
@@ -25,6 +27,16 @@ def write(path: Path, *lines: Any) -> Path:
 def test_questions_come_in_order_and_take_their_line_number_as_id(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, question(), "", question(id="printer", extra=1), question())
     assert [one.id for one in read_questions(path)] == ["1", "printer", "4"]
+
+
+def test_questions_may_be_an_array_or_parquet(tmp_path: Path) -> None:
+    given = [question(), question(id="printer"), question()]
+    array, table = tmp_path / "questions.json", tmp_path / "questions.parquet"
+    array.write_text(json.dumps(given))
+    pq.write_table(pa.Table.from_pylist(given, schema=pa.Table.from_pylist(given[1:]).schema), table)
+    of_lines = read_questions(write(tmp_path / "questions.jsonl", *given))
+    assert [one.id for one in of_lines] == ["1", "printer", "3"]
+    assert read_questions(array) == read_questions(table) == of_lines
 
 
 def test_an_id_may_be_an_integer(tmp_path: Path) -> None:
