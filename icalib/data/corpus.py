@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -238,13 +237,6 @@ class RejectedRecords:
         line = {"path": error.path, "line": error.line, "field": error.field, "reason": error.found, "raw": raw}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-
-    def move_to(self, target: Path) -> None:
-        """Move the file; without records, remove an earlier one."""
-        if self.count:
-            os.replace(self.path, target)
-        else:
-            target.unlink(missing_ok=True)
 
 
 def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[str]:

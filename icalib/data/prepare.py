@@ -5,6 +5,7 @@ Nothing is held whole but the dialogue ids: pools are spilled to Arrow files, ne
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -79,14 +80,17 @@ def prepare(
         rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
         with replaced_folder(out) as folder:
             rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None
-            pool_set = _write(
-                folder, out.name, source_path, source, log_source, settings, rejected, parallel_map, progress, note
-            )
-            if rejected:
-                rejected.move_to(rejected_path)
-        if pool_set.num_rejected:
-            note(f"{pool_set.num_rejected} records were left out; see {rejected_path}")
-        push(rejected_path)
+            try:
+                pool_set = _write(
+                    folder, out.name, source_path, source, log_source, settings, rejected, parallel_map, progress, note
+                )
+            finally:  # what is wrong with the records often explains why pools can't be made of the others
+                if rejected and rejected.count:
+                    os.replace(rejected.path, rejected_path)
+                    push(rejected_path)
+                    note(f"{rejected.count} records were left out; see {rejected_path}")
+        if rejected and not rejected.count:
+            rejected_path.unlink(missing_ok=True)  # of earlier pools
     push(out)  # also a folder that exists: its last upload may not have completed
     return pool_set
 

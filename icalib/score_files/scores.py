@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import atomic_write
-from icalib.data.sources.files import read_lines
+from icalib.data.sources.files import open_bytes, read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import Kind, check_distinct, delimiter_of, kind_of, read_rows, row_of
 from icalib.metrics.pairs import FloatArray, PoolScores
@@ -154,14 +155,21 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
             _write_parquet(scores, temporary, columns, seen.prob)
         else:
             rows = _with_probs(scores, columns, seen.prob)
+            encoding = "utf-8-sig" if _has_mark(scores) else "utf-8"
             # half of a surrogate pair, which JSON can spell and UTF-8 can't, is escaped as JSON has it
-            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            with temporary.open("w", encoding=encoding, errors="backslashreplace", newline="") as file:
                 if kind == "csv":
                     _write_csv(file, rows, scores)
                 else:
                     file.writelines(_json(row) + "\n" for row in rows)
         check_has_rows(scores, seen.num_pairs)
     return Applied(out, seen.num_pairs, tuple(seen.notes()))
+
+
+def _has_mark(path: Path) -> bool:
+    """Whether a file begins with the mark by which spreadsheets know that it is UTF-8."""
+    with open_bytes(path) as file:
+        return file.read(3) == codecs.BOM_UTF8
 
 
 def _check_out(scores: Path, out: Path, kind: Kind) -> None:

@@ -164,6 +164,7 @@ def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
         DataError, match=r"no pool came out of it \(left out: 1 records that are not valid\).*--preview"
     ):
         prepare(lone, tmp_path / "b", PrepareSettings(skip_bad=True))
+    assert {path.name for path in tmp_path.glob("b*")} == {"b.rejected.jsonl"}  # which says why
 
 
 def with_splits(source: Path, *splits: str) -> Path:

@@ -129,14 +129,16 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, suffix: str) -> Non
         apply(FITTED, out, tmp_path / f"twice.{suffix}", COLUMNS)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_a_csv_keeps_its_delimiter(tmp_path: Path, delimiter: str) -> None:
+def test_a_csv_keeps_its_delimiter_and_mark(tmp_path: Path, delimiter: str, encoding: str) -> None:
     path, out = tmp_path / "new.csv", tmp_path / "out.csv"
     rows = [["query", "candidate", "score", "two\nlines"], ["q", "a, b; c\td|e", "0.5", "x"], ["q", "f", "1.5", "y"]]
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding=encoding) as file:
         csv.writer(file, delimiter=delimiter).writerows(rows)
     apply(FITTED, path, out, COLUMNS)
-    with out.open(newline="") as file:
+    assert out.read_bytes()[:3] == path.read_bytes()[:3]
+    with out.open(newline="", encoding=encoding) as file:
         written = list(csv.reader(file, delimiter=delimiter))
     assert [row[:-1] for row in written] == rows
     assert written[0][-1] == "calibrated_prob"
