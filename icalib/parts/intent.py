@@ -30,7 +30,7 @@ from typing_extensions import override
 from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, ShardedJob
 from icalib.data.encoding import Budget, Intents, TokenPool, TokenStore
-from icalib.data.folds import fold_of
+from icalib.data.folds import Fold, fold_of
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import backbone_digest
 from icalib.inference.convex import Choices, fit_choices, product
@@ -227,6 +227,8 @@ class IntentJob(ShardedJob):
     budget: Budget
     start: Artifact | None = None
     """Checkpoint of a pre-trained bi-encoder, which gives the vectors; None: the backbone."""
+    left_out: Fold | None = None
+    """Fold of the labelled pools that isn't trained on; None: no fold."""
     selection: Selection
     num_intents: int
     train_tokens: Artifact
@@ -259,7 +261,9 @@ class IntentJob(ShardedJob):
             encoder.start(self.start.path)
         encoder.to(device)
         store = TokenStore(self.train_tokens.path)
-        rows = training_rows(store, self.selection)
+        rows = all_rows = training_rows(store, self.selection)
+        if self.left_out is not None:
+            rows = self.left_out.others(store, rows)
         labelled = gold_labels(store, rows, with_intents=False)
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         labels = [*labelled, *pseudo]
@@ -269,7 +273,8 @@ class IntentJob(ShardedJob):
         fold_P = fold_of(store, rows, self.settings.num_folds)
         if self.encoders:
             predictor, *by_fold = [load_predictor(one.path, self.precision, device) for one in self.encoders]
-            intents = _by_folds(by_fold, pools[: len(labelled)], fold_of(store, rows, len(by_fold)))
+            predicted_by_P = fold_of(store, all_rows, len(by_fold))[np.isin(all_rows, rows)]
+            intents = _by_folds(by_fold, pools[: len(labelled)], predicted_by_P)
             intents += predictor.predict(pools[len(labelled) :])
         else:
             known = Utterances.of(pools[: len(labelled)], vectors, self.num_intents)

@@ -170,7 +170,9 @@ class PartTraining:
 
     def _labelled_cross_column(self, fold: Fold) -> Artifact:
         """Return the column of a fold of the labelled pools by a cross-encoder that was trained without it."""
-        models = {part: model for part, model in self._parts.items() if part == "intent"}  # whose intents it reads
+        models: dict[PartName, Artifact] = {}
+        if (intent := self.stages.composition.intent) is not None and "intent" in self._parts:
+            models["intent"] = checkpoint(self._intent(intent, fold))  # whose intents the cross-encoder reads
         models["cross"] = checkpoint(self._cross(fold))
         intents = self.rule.intents if self.rule else None
         scoring = Scoring("train", "labelled", self.stages.estimator, intents)
@@ -239,12 +241,13 @@ class PartTraining:
         columns = column_stages(self.stages, name, parts, scoring)
         return {part: stage.artifact() for part, stage in columns.items()}
 
-    def _offsets(self, of: PartName, earlier: Mapping[PartName, Artifact]) -> Artifact | None:
+    def _offsets(self, of: PartName) -> Artifact | None:
         """Return the logits of the earlier parts on pools that they have not been trained on; None without such parts.
 
         A student's are those of round 0, which has seen no pseudo labels.
         """
         student = self.student
+        earlier = {part: self._parts[part] for part in ORDER[: ORDER.index(of)] if part in self._parts}
         if not earlier:
             return None
         train = {part: self._out_of_fold[part] for part in earlier}
@@ -266,58 +269,66 @@ class PartTraining:
         label = "-".join(("fit", *validation))
         return self.stages.run(self._named(label), job).artifact(PARTS_FILE)
 
-    def _intent_encoders(self, settings: Intent) -> tuple[Artifact, ...]:
+    def _intent_encoders(self, settings: Intent, left_out: Fold | None = None) -> tuple[Artifact, ...]:
         """Return the encoder that predicts intents, then one without each fold; none if regressions are as good.
 
         They are those of round 0 in all rounds and members: intents of unlabelled utterances are predicted only.
         """
         if settings.training is None:
             return ()
-        stages, number = self.stages, _INTENT_FOLDS
-        found: list[Artifact] = []
-        for left_out in (None, *(Fold(index=index, number=number) for index in range(number))):
-            name = StageName("intent-encoder" if left_out is None else f"intent-encoder-fold-{left_out.index + 1}")
-            job = IntentEncoderJob(
-                backbone=stages.encoder.backbone,
-                budget=stages.encoder.budget,
-                dropout=getattr(stages.encoder, "dropout", None),
-                training=settings.training,
-                ridge=settings.ridge,
-                num_folds=settings.num_folds,
-                selection=stages.selection,
-                num_intents=len(stages.pool_set.intents),
-                train_tokens=stages.tokens("train"),
-                validation_tokens=stages.tokens("validation"),
-                start=stages.start,
-                left_out=left_out,
-                seed=stages.seed_of(name),
-            )
-            stage = stages.run(name, job, self.member_executor)
-            if left_out is None and not best_epoch(stage.path):
-                return ()
-            found.append(checkpoint(stage))
-        return tuple(found)
+        whole = self._intent_encoder(settings)
+        if not best_epoch(whole.path):
+            return ()
+        kept = whole if left_out is None else self._intent_encoder(settings, left_out)
+        folds = [Fold(index=index, number=_INTENT_FOLDS) for index in range(_INTENT_FOLDS)]
+        return tuple(map(checkpoint, (kept, *(self._intent_encoder(settings, fold) for fold in folds))))
 
-    def _intent(self, settings: Intent) -> Stage:
+    def _intent_encoder(self, settings: Intent, left_out: Fold | None = None) -> Stage:
+        stages, suffix = self.stages, ""
+        assert settings.training is not None
+        if left_out is not None:
+            suffix = f"-fold-{left_out.index + 1}" + f"-of-{left_out.number}" * (left_out.number != _INTENT_FOLDS)
+        name = StageName(f"intent-encoder{suffix}")
+        job = IntentEncoderJob(
+            backbone=stages.encoder.backbone,
+            budget=stages.encoder.budget,
+            dropout=getattr(stages.encoder, "dropout", None),
+            training=settings.training,
+            ridge=settings.ridge,
+            num_folds=settings.num_folds,
+            selection=stages.selection,
+            num_intents=len(stages.pool_set.intents),
+            train_tokens=stages.tokens("train"),
+            validation_tokens=stages.tokens("validation"),
+            start=stages.start,
+            left_out=left_out,
+            seed=stages.seed_of(name),
+        )
+        return stages.run(name, job, self.member_executor)
+
+    def _intent(self, settings: Intent, left_out: Fold | None = None) -> Stage:
         stages, student = self.stages, self.student
         job = IntentJob(
             settings=settings,
             backbone=stages.encoder.backbone,
             budget=stages.encoder.budget,
             start=stages.start,
+            left_out=left_out,
             selection=stages.selection,
             num_intents=len(stages.pool_set.intents),
             train_tokens=stages.tokens("train"),
             validation_tokens=stages.tokens("validation"),
-            offsets=self._offsets("intent", self._parts),
+            offsets=self._offsets("intent"),
             # repeated pools would be in the folds that choose the ridge, and in their complement
             pseudo_labels=None if student is not None and student.is_control else self._pseudo_labels,
-            encoders=self._intent_encoders(settings),
+            encoders=self._intent_encoders(settings, left_out),
             precision=stages.composition.scoring.precision,
         )
-        stage = stages.run(self._named("intent"), job)
+        suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
+        stage = stages.run(self._named(f"intent{suffix}"), job)
         path = stage.path / INTENTS_FILE
-        if path.is_file() and (found := read_json(path)):  # not with --dry, nor without labelled intents on validation
+        # not with --dry, nor without labelled intents on validation
+        if left_out is None and path.is_file() and (found := read_json(path)):
             stages.emit(
                 Message(
                     f"{stage.name}: predicts intents with a micro-F1 of {found['micro_F1']:.2f}, macro-F1 "
@@ -328,7 +339,7 @@ class PartTraining:
 
     def _cross(self, left_out: Fold | None = None) -> Stage:
         stages, student = self.stages, self.student
-        offsets = self._offsets("cross", {part: model for part, model in self._parts.items() if part != "cross"})
+        offsets = self._offsets("cross")
         generated = self.generated if left_out is None else None  # it was generated from the labels of all pools
         ranker = stages.initial[0].model_copy(update={"starts_at_zero": offsets is not None})
         if self.rule is not None:

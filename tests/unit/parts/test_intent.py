@@ -151,6 +151,29 @@ def test_labelled_pools_have_a_column_out_of_fold(
     assert read_json(tmp_path / "intents.json")["micro_F1"] >= 0
 
 
+@pytest.mark.parametrize("has_encoders", [False, True])
+def test_a_fold_that_is_left_out_is_not_seen(
+    has_encoders: bool, tokens: Path, tiny_bert: Path, intents: tuple[str, ...], tmp_path: Path, store: TokenStore,
+    encoders: list[Path], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Of the other pools each is read by the encoder of the half that it isn't in, however the fold cuts the halves."""
+    left_out, rows = Fold(index=2, number=5), np.flatnonzero(store.column("label_order") < 0.3 * len(store))
+    others = left_out.others(store, rows)
+    halves: list[list[int]] = []
+
+    def by_folds(predictors: Any, pools: Any, fold_P: Any) -> Any:
+        halves.append(fold_P.tolist())
+        return _by_folds(predictors, pools, fold_P)
+
+    monkeypatch.setattr("icalib.parts.intent._by_folds", by_folds)
+    given = tuple(known(path) for path in encoders) if has_encoders else ()
+    intent_job(tokens, tiny_bert, len(intents), left_out=left_out, encoders=given).compute_shard(0, None, tmp_path, CPU)
+    table = read_parquet(tmp_path / OUT_OF_FOLD / "column-000000.parquet")
+    assert sorted(set(table["row"].to_pylist())) == others.tolist() != rows.tolist()
+    half_of = dict(zip(rows.tolist(), fold_of(store, rows, 2).tolist(), strict=True))
+    assert halves == [[half_of[row] for row in others.tolist()]] * has_encoders
+
+
 def test_the_ratio_is_bayes_rule_for_independent_intents() -> None:
     """p(a | reply) / p(a) of one candidate, by summing over all 2ᴷ sets of intents."""
     rng = RNG(10)
