@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from pydantic import Field
@@ -235,10 +234,9 @@ def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 class ScaledKernel(nn.Module):
-    """σ² k(x/ℓ, x'/ℓ) with k gpytorch's RBF kernel, Matérn's with ν = 5/2, or the inner product.
+    """σ² k(x/ℓ, x'/ℓ) with k the RBF kernel, Matérn's with ν = 5/2, or the inner product; both scales may be learned.
 
-    ln ℓ and ln σ² are kept here, as parameters if they are learned: gpytorch calls its modules without the hooks by
-    which DeepSpeed gathers sharded parameters.
+    Formulas are all there is to them: a library's modules would be called without the hooks of DeepSpeed's ZeRO 3.
     """
 
     log_length_scale: Tensor
@@ -266,23 +264,22 @@ class ScaledKernel(nn.Module):
     def with_scales(self, x_AD: Tensor, x_BD: Tensor, log_scales: Tensor) -> Tensor:
         """Return the kernel matrix [A, B] for other scales (ln ℓ, ln σ²), without reading this module's."""
         length_scale, output_scale = log_scales.exp().split(1)
-        unit = _unit_kernel(self._name, like=x_AD)
-        return output_scale * unit(x_AD / length_scale, x_BD / length_scale).to_dense()
+        return output_scale * _unit_kernel(self._name, x_AD / length_scale, x_BD / length_scale)
 
     def diagonal(self, x_BD: Tensor) -> Tensor:
         """Return the kernel of each point with itself [B]."""
-        unit = _unit_kernel(self._name, like=x_BD)
-        return self.log_output_scale.exp() * unit(x_BD / self.log_length_scale.exp(), diag=True)
+        squared_B = (x_BD / self.log_length_scale.exp()).square().sum(-1)
+        unit_B = squared_B if self._name == "linear" else torch.ones_like(squared_B)
+        return self.log_output_scale.exp() * unit_B
 
 
-def _unit_kernel(name: KernelName, *, like: Tensor) -> Any:
-    with warnings.catch_warnings():
-        # linear_operator compiles one of its functions by torch.jit.script when it is imported.
-        warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)
-        from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel
-
+def _unit_kernel(name: KernelName, x_AD: Tensor, z_BD: Tensor) -> Tensor:
+    """Return exp(−r²/2), (1 + t + t²/3) exp(−t) with t = √5 r (Rasmussen & Williams 2006, Eq. 4.9, 4.17), or xᵀz."""
+    inner_AB = x_AD @ z_BD.T
     if name == "linear":
-        kernel = LinearKernel().initialize(variance=1.0)
-    else:
-        kernel = (RBFKernel() if name == "rbf" else MaternKernel(nu=2.5)).initialize(lengthscale=1.0)
-    return kernel.to(like).requires_grad_(False)
+        return inner_AB
+    squared_AB = x_AD.square().sum(-1)[:, None] + z_BD.square().sum(-1) - 2 * inner_AB
+    if name == "rbf":
+        return (-0.5 * squared_AB.clamp_min(0)).exp()
+    t_AB = (5 * squared_AB).clamp_min(1e-30).sqrt()  # at 0 the root has no gradient
+    return (1 + t_AB + t_AB.square() / 3) * (-t_AB).exp()

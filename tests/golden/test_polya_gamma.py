@@ -44,6 +44,13 @@ def test_kernels_are_scikit_learns(name: KernelName, kernel: Kernel) -> None:
     np.testing.assert_allclose(ours.diagonal(x_t).detach().numpy(), 8 * inner_product * kernel.diag(x), rtol=1e-6)
 
 
+def test_the_gradient_of_a_point_that_occurs_twice_is_finite() -> None:
+    x_AD = torch.ones(2, 3, requires_grad=True)
+    for name in ("rbf", "matern", "linear"):
+        ScaledKernel(name, length_scale=0.7, output_scale=8.0, learn=True)(x_AD, x_AD).sum().backward()
+    assert torch.isfinite(x_AD.grad).all()
+
+
 def test_limit_equal_precisions_are_gaussian_process_regression_on_plus_minus_two() -> None:
     """ω = ¼ everywhere: pseudo-targets κ/ω = ±2 with noise 1/ω = 4."""
     rng = np.random.default_rng(2)
