@@ -87,9 +87,10 @@ class Pool(BaseModel):
     `label` is the index of the right candidate, −1 where it is unknown and −2 where no candidate is right. Where
     several candidates are right, it is the index of the first one in the source, and `also_right` has those of the
     others, ascending.
-    `label_order` is the pool's index in the order in which training pools become labelled (0 first; −1 outside the
-    training split and where the label is unknown): the labelled fraction f takes the pools with `label_order` <
-    ceil(f · number of training pools), so smaller fractions are contained in larger ones.
+    `label_order` ranks training pools in the order in which they become labelled (0 first; −1 outside the training
+    split and where the label is unknown): the labelled fraction f takes the first ceil(f · number of training pools),
+    so smaller fractions are contained in larger ones. A number is left out between pools that come first because they
+    have intents and the others.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -28,8 +28,8 @@ class Selection(Settings):
     limit: Limit = Field(default={})
     """Maximum number of pools of a split; the labelled fraction is then one of the limited training pools."""
     label_seed: int | None = None
-    """Seed that draws the labelled pools among those whose label is known; None takes the order of `prepare`, which is
-    the same in all runs. Smaller fractions are contained in larger ones with either."""
+    """Seed that draws the labelled pools among those whose label is known, those with intents first; None takes the
+    order of `prepare`, which is the same in all runs. Smaller fractions are contained in larger ones with either."""
     labelled_first: tuple[int, ...] = Field(default=(), exclude_if=lambda rows: not rows)
     """Rows of training pools with known labels that become labelled before all others; those that the limit would leave
     out take the places of the last ones within it."""
@@ -57,7 +57,9 @@ class Selection(Settings):
             num_labelled = min(wanted, num_known)
             if self.label_seed is not None:
                 rng = np.random.default_rng(child_seed(self.label_seed, "labelled pools"))
-                ranked = np.concatenate([rng.permutation(ranked[:num_known]), ranked[num_known:]])
+                known, unknown = np.split(ranked, [num_known])
+                blocks = np.split(known, np.flatnonzero(np.diff(label_order[known]) > 1) + 1)  # with intents first
+                ranked = np.concatenate([*map(rng.permutation, blocks), unknown])
             if self.labelled_first:
                 first = np.array(self.labelled_first, np.int64)
                 ranked = np.concatenate([first, ranked[~np.isin(ranked, first)]])[:size]

@@ -30,7 +30,7 @@ def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: in
     """Return each training pool's index in the order in which pools become labelled, −1 where the label is unknown.
 
     Pools with intents come first, so that a small labelled part teaches intents too; both parts are shuffled by the
-    seed. `has_intents` and `label_known` are 0 or 1 for each pool.
+    seed, and a gap in the numbers is between them. `has_intents` and `label_known` are 0 or 1 for each pool.
     """
     intents, known = np.asarray(has_intents, dtype=bool), np.asarray(label_known, dtype=bool)
     draw = np.random.default_rng(child_seed(seed, "label order")).random(len(known))
@@ -38,6 +38,8 @@ def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: in
     ordered = rows[np.lexsort((draw[rows], ~intents[rows]))]
     order = np.full(len(known), -1, dtype=np.int32)
     order[ordered] = np.arange(len(ordered), dtype=np.int32)
+    if intents[rows].any():
+        order[known & ~intents] += 1
     return order
 
 

@@ -145,13 +145,8 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
         raise SettingError(
             f"pool-softmax needs a right candidate in each pool; some of {config.data} have none. Use platt."
         )
-    if method.regime.needs_intents() and not pool_set.intents:
-        raise SettingError(
-            f"`{config.method}` trains on intents, and no utterance of {config.data} has any. "
-            "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
-        )
-    if method.regime.needs_intents() and method.intent is not None:
-        _check_dialogues(config)
+    if method.regime.needs_intents():
+        _check_intents(config, pool_set)
 
 
 def _check_labels(config: RunConfig) -> None:
@@ -166,10 +161,20 @@ def _check_labels(config: RunConfig) -> None:
             )
 
 
-def _check_dialogues(config: RunConfig) -> None:
-    """Refuse labelled pools of one dialogue, whose intents can't be predicted without it."""
+def _check_intents(config: RunConfig, pool_set: PoolSet) -> None:
+    """Refuse labelled pools without intents, or of one dialogue, whose intents can't be predicted without it."""
+    cure = "Use `tsst` (self-training without intents) or `bert`, or label the intents of some dialogues."
+    if not pool_set.intents:
+        raise SettingError(f"`{config.method}` trains on intents, and no utterance of {config.data} has any. {cure}")
     rows = config.selection.rows("train", "labelled", read_column(config.data, "train", "label_order"))
-    if len(read_rows(config.data, "train", rows, ["dialog_id"])["dialog_id"].unique()) < 2:
+    labelled = read_rows(config.data, "train", rows, ["dialog_id", "context.list.element.intents"])
+    turns = labelled["context"].combine_chunks().flatten()
+    if not len(turns.field("intents").flatten()):
+        raise SettingError(
+            f"`{config.method}` trains on intents, and no utterance of the {len(rows)} labelled training pools of "
+            f"{config.data} that this run uses has any. {cure}"
+        )
+    if config.settings.intent is not None and len(labelled["dialog_id"].unique()) < 2:
         raise SettingError(
             f"the labelled training pools of {config.data} are of one dialogue; the intent part needs two. Label "
             "more pools, or use --set intent=null."

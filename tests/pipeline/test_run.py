@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.runs import Silent, run_context, small_settings
@@ -15,7 +17,8 @@ from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import LOCKS
 from icalib.data.pools import as_pools, read_column, read_pool_set, read_rows
-from icalib.data.schema import Split
+from icalib.data.schema import POOL_SCHEMA, Split
+from icalib.data.selection import Rows
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import check_fits, run, run_folder_of
 from icalib.stages.executor import LocalExecutor
@@ -90,6 +93,23 @@ def test_a_split_without_known_labels_is_refused_with_the_settings(
 
     monkeypatch.setattr("icalib.pipeline.run.read_column", unknown)
     with pytest.raises(SettingError, match=r"no validation pool of .* has a known right candidate"):
+        check_fits(settings, read_pool_set(tiny_pools))
+
+
+def test_labelled_pools_without_intents_are_refused_where_intents_are_trained_on(
+    settings: RunConfig, tiny_pools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(data: Path, split: Split, rows: Rows, columns: Sequence[str]) -> pa.Table:
+        pools = read_rows(data, split, rows).to_pylist()
+        for pool in pools:
+            pool["context"] = [{**turn, "intents": []} for turn in pool["context"]]
+        return pa.Table.from_pylist(pools, POOL_SCHEMA)
+
+    check_fits(settings, read_pool_set(tiny_pools))
+    monkeypatch.setattr("icalib.pipeline.run.read_rows", without)
+    with pytest.raises(
+        SettingError, match=r"no utterance of the \d+ labelled training pools of .* has any\. Use `tsst`"
+    ):
         check_fits(settings, read_pool_set(tiny_pools))
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from icalib.core.errors import SettingError
 from icalib.data.selection import Selection
+from icalib.data.splits import label_order
 
 ORDER = np.random.default_rng(0).permutation(200)
 
@@ -82,3 +83,17 @@ def test_pools_that_a_run_has_chosen_count_towards_the_limit(label_seed: int | N
     assert (len(labelled), len(unlabelled), len(every)) == (4, 16, 20)
     assert labelled | unlabelled == every
     assert every - chosen < set(range(20))
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_pools_with_intents_are_labelled_first_whoever_draws(seed: int | None) -> None:
+    has_intents = np.arange(100) % 10 == 3
+    order = label_order(has_intents.tolist(), [True] * 90 + [False] * 10, seed=0)
+    five, twenty = (
+        set(Selection(labelled_fraction=one, label_seed=seed).rows("train", "labelled", order).tolist())
+        for one in (0.05, 0.2)
+    )
+    with_intents = set(np.flatnonzero(has_intents[:90]).tolist())
+    assert five < with_intents < twenty
+    drawn = Selection(labelled_fraction=0.05, label_seed=0).rows("train", "labelled", order).tolist()
+    assert five != set(drawn)
