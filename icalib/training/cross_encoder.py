@@ -43,7 +43,7 @@ _VALIDATION_PAIRS = 16_384
 class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 19  # word embeddings of tokens that occur
+    version: ClassVar[int] = CHECKPOINT_VERSION + 20  # epochs are chosen by the mean field where it predicts
     reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig
@@ -135,7 +135,9 @@ class CrossEncoderJob(TrainingJob):
                 *given, estimator, self.rule, seed=self.seed, offsets=offsets, prepare=prepare
             )
         else:
-            answers = PlainValidation(*given, link=self.ranker.link, offsets=offsets, prepare=prepare)
+            answers = PlainValidation(
+                *given, estimator=self.estimator, link=self.ranker.link, offsets=offsets, prepare=prepare
+            )
         learns_intents = self.views_with_intents and self.learns_intents and ranker.intent_head is not None
         return ValidationWithIntents(answers) if learns_intents else answers
 

@@ -21,7 +21,6 @@ from icalib.data.schema import UNKNOWN_LABEL
 from icalib.data.selection import Selection
 from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
-from icalib.inference.moments import mixture_moments
 from icalib.losses.binary import Link
 from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.classification import label_counts, micro_macro_f1
@@ -34,7 +33,7 @@ from icalib.scoring.gain import GainRule, Shard, pool_scores, resolve_gain_rule
 from icalib.scoring.offsets import Offsets
 from icalib.training.loop import diverged
 from icalib.training.settings import TrainingSettings
-from icalib.uncertainty.estimator import AbstractEstimator
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 Floats = npt.NDArray[np.float64]
 Sizes = npt.NDArray[np.int64]
@@ -98,9 +97,11 @@ class _AnswerValidation:
 class PlainValidation(_AnswerValidation):
     """Validation metrics from one pass without dropout over the plain view, cheap enough for every epoch.
 
-    A head's posterior is judged by the probability E σ(f) that it predicts.
+    A head's posterior is judged by the probability that the estimator predicts.
     """
 
+    estimator: AbstractEstimator.Config = field(default=Deterministic.Config(), kw_only=True)
+    """One without dropout."""
     link: Link = field(default="sigmoid", kw_only=True)
     """Maps logits to probabilities; with a softmax, F1 counts only each pool's best candidate as predicted right."""
 
@@ -114,7 +115,9 @@ class PlainValidation(_AnswerValidation):
 
     def _logits(self, ranker: Ranker, pools: PoolInputs, offset_N: Floats | None) -> Floats:
         """Compute the logit of each pair [N], in the order of `pools`."""
-        compute = ranker.answer_logits if self.prepare is None else partial(predictive_logits, ranker)
+        compute = ranker.answer_logits
+        if self.estimator.needs == "posterior":
+            compute = partial(predictive_logits, ranker, self.estimator.build())
         precision = resolve_precision(self.settings.precision, self.device)
         lengths = [len(ids) for ids, _ in pools.inputs]
         batches = forward_batches(lengths, self.settings.max_tokens_per_batch, self.device)
@@ -137,9 +140,9 @@ class PlainValidation(_AnswerValidation):
         return answer_metrics(scores, loss=nll_from_logits(scores.logit, scores.label))
 
 
-def predictive_logits(ranker: Ranker, batch: Batch) -> Tensor:
-    """Compute the logits of E σ(f) over the posterior of each pair's logit f, [B]."""
-    return torch.logit(mixture_moments(*ranker.answer_posterior(batch)).prob_mean, eps=1e-15)
+def predictive_logits(ranker: Ranker, estimator: AbstractEstimator, batch: Batch) -> Tensor:
+    """Compute the logits of E σ(f) over the posterior of each pair's logit f, as an estimator does, [B]."""
+    return torch.logit(estimator.moments(ranker.answer_posterior(batch)).prob_mean, eps=1e-15)
 
 
 def _arrow_bytes(table: pa.Table) -> bytes:

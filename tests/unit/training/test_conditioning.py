@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,18 +169,22 @@ def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(
     assert len(set(chosen)) == right + wrong
 
 
-@pytest.mark.parametrize("head", [RANDOM_FEATURES, POLYA_GAMMA], ids=["random-features", "polya-gamma"])
+@pytest.mark.parametrize(
+    ("head", "integration"),
+    [(RANDOM_FEATURES, "quadrature"), (RANDOM_FEATURES, "mean_field"), (POLYA_GAMMA, "quadrature")],
+)
 def test_validation_judges_the_probabilities_that_the_posterior_predicts(
-    tokens: Path, tiny_bert: Path, head: AbstractHead.Config
+    tokens: Path, tiny_bert: Path, head: AbstractHead.Config, integration: Any
 ) -> None:
-    made = job_of(tokens, tiny_bert, head).prepare(CPU)
+    estimator = Posterior.Config(integration=integration, mean_field_factor=0.1)
+    made = job_of(tokens, tiny_bert, head).model_copy(update={"estimator": estimator}).prepare(CPU)
     ranker, validation = made.model.eval(), made.validation
     assert isinstance(validation, PlainValidation)
     with pytest.raises(PosteriorError):
         ranker.answer_posterior(first_pairs(made))
     measured = validation.metrics([validation(ranker, 0, 1)])
     store = TokenStore(tokens / "validation.arrow")
-    context = LoadedCross(ranker, ranker.layout, Posterior.Config().build(), CPU, "fp32", 2048)
+    context = LoadedCross(ranker, ranker.layout, estimator.build(), CPU, "fp32", 2048)
     table, _ = score_pools(context, store, range(len(store)), with_intents=False, seed=0)
     prob, label = table["prob_mean"].to_numpy(), table["label"].to_numpy()
     assert measured["cal/NLL"] == pytest.approx(nll(prob, label), rel=1e-4)
