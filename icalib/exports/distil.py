@@ -14,7 +14,7 @@ from icalib.core.events import Emit
 from icalib.core.files import atomic_write, file_digest
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.stage_cache import StageCache, StageName
-from icalib.data.pools import read_pool_set
+from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import Split
 from icalib.encoders.backbone import Tokenizer, load_tokenizer
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, TransformerEncoder
@@ -127,7 +127,11 @@ def _start(run: FinishedRun) -> Artifact | None:
 def _targets(run: FinishedRun, stages: Stages, max_pools: int | None, context: RunContext) -> Artifact:
     config = run.config
     limits = [limit for limit in (max_pools, config.limit.get("train")) if limit is not None]
-    scores = score_stages(run, config.data, "train", min(limits, default=None), context)
+    first: tuple[int, ...] = ()
+    if limits and (config.resample_labels or config.labelled_first):  # otherwise the pools' own order has them first
+        order = read_column(config.data, "train", "label_order")
+        first = tuple(config.selection.rows("train", "labelled", order).tolist())
+    scores = score_stages(run, config.data, "train", min(limits, default=None), context, first=first)
     path = run.folder.fitted_path
     job = TargetJob(
         scores=tuple(stage.artifact() for stage in scores),

@@ -174,8 +174,12 @@ def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats:
     return measure_costs(list(zip(labels, members, strict=True)), pools, repeats=repeats)
 
 
-def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext) -> list[Stage]:
-    """Return the stages with each member's scores of a split's pools; see `iter_predictions`."""
+def score_stages(
+    run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext, *, first: tuple[int, ...] = ()
+) -> list[Stage]:
+    """Return the stages with each member's scores of a split's pools, the `first` rows of training pools before others;
+    see `iter_predictions`.
+    """
     method = run.config.settings
     limits: dict[Split, int] = {} if limit is None else {split: limit}
     members = [Member(_kept(folder), estimator) for folder, estimator in run.members]
@@ -185,7 +189,7 @@ def score_stages(run: FinishedRun, data: Path, split: Split, limit: int | None, 
         composition=method,
         folder=data,
         pool_set=read_pool_set(data),
-        selection=Selection(labelled_fraction=1.0, limit=limits),
+        selection=Selection(labelled_fraction=1.0, limit=limits, labelled_first=first),
         seed=run.config.seed,
         splits=(split,),
         cache=StageCache(context.runs / CACHE, emit=context.emit),

@@ -18,6 +18,8 @@ from scipy.special import logit
 import icalib
 from icalib.core.errors import SettingError
 from icalib.core.files import read_json
+from icalib.core.parquet import read_parquet
+from icalib.data.pools import read_column, read_rows
 from icalib.data.schema import Pool
 from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -27,8 +29,9 @@ from icalib.pipeline.run import RunContext, run
 def finished(
     around: RunContext, pools: Path, backbone: Path, name: str, method: str = "bert", **changes: Any
 ) -> FinishedRun:
+    """A run whose own seed drew the labelled pools."""
     settings = small_settings(method, pools, backbone, experiment=name, domain_pretraining=None, **changes)
-    return FinishedRun.open(run(settings, around).path)
+    return FinishedRun.open(run(settings.model_copy(update={"resample_labels": True}), around).path)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,10 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     assert "| loss, test |" in text
     assert read_json(tmp_path / "student" / "icalib_export.json")["distilled"] is True
     (targets,) = around.runs.glob(".cache/distil-targets-*/targets.parquet")
+    order = read_column(tiny_pools, "train", "label_order")
+    rows = teacher.config.selection.rows("train", "labelled", order)
+    labelled = set(read_rows(tiny_pools, "train", rows, ["pool_id"])["pool_id"].to_pylist())
+    assert labelled < set(read_parquet(targets)["pool_id"].to_pylist())
     whole = targets.read_bytes()
     targets.write_bytes(whole[:-20])  # damaged files are not believed
     icalib.export(teacher.folder.path, tmp_path / "again", distil=True, limit=30, runs=around.runs, executor="local")
