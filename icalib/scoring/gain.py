@@ -26,8 +26,8 @@ class IntentChoice(Settings):
     """How the intents of an utterance are chosen from their predicted probabilities."""
 
     choice: Literal["threshold", "argmax", "top_k"] = "threshold"
-    """`threshold`: those above `threshold`, as in the authors' code; there may be none, and a pool without any is
-    scored in the plain view only. `argmax`: the most probable one. `top_k`: the `top_k` most probable ones."""
+    """`threshold`: those above `threshold`, as in the authors' code; there may be none, and the cross-encoder reads
+    both views of a pool without any alike. `argmax`: the most probable one. `top_k`: the `top_k` most probable ones."""
     threshold: float = Field(default=0.5, gt=0, lt=1)
     """Probability above which `threshold` chooses an intent."""
     top_k: int = Field(default=2, ge=1)

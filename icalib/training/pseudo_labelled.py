@@ -18,7 +18,8 @@ from icalib.training.examples import PairLabels
 def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
     """Return the labels of the pools in a round's pseudo-label shards.
 
-    Pairs with intents are trained on in both views; a context's intents are targets if one of its kept pairs has any.
+    Pairs that are kept with intents are trained on in both views, if these differ, and their context's intents are
+    targets. Where no intent is predicted the intent part has a value of its own, but the cross-encoder reads one text.
     """
     by_id = {str(name): row for row, name in enumerate(store.column("pool_id"))}
     pools: list[PairLabels] = []
@@ -31,8 +32,10 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
         intent_view = np.asarray(table["view"].to_pylist(), dtype=object) == "intent"
         for start, end in pairwise(bounds):
             row, pairs = by_id[str(ids[start])], slice(start, end)
-            given = (row, candidates[pairs], labels[pairs], intent_view[pairs], intents.get(row, ()))
-            pools.append(PairLabels(*given, learn_intents=bool(intent_view[pairs].any())))
+            predicted = intents.get(row, ())
+            has_intents = intent_view[pairs] & any(map(len, predicted))
+            given = (row, candidates[pairs], labels[pairs], has_intents, predicted)
+            pools.append(PairLabels(*given, learn_intents=bool(has_intents.any())))
     return pools
 
 

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -68,31 +69,36 @@ def test_shards_cut_a_part_or_a_sample_of_it_into_disjoint_rows(tokens: Path, st
     assert shards(sample=1000) == whole
 
 
-@pytest.mark.parametrize("with_intents", [True, False])
+@pytest.mark.parametrize("predicted", [[[0]], [[]], None])
 def test_pseudo_labels_on_disk_come_back_as_pools_to_learn(
-    store: TokenStore, tmp_path: Path, with_intents: bool
+    store: TokenStore, tmp_path: Path, predicted: list[list[int]] | None
 ) -> None:
+    """Without a predicted intent both views are the same text, whose scores the intent part may still tell apart."""
     plain = [
         [(0.9, 0.1), (0.05, 0.1), (0.5, 0.1)],
         [(0.5, 0), (0.5, 0), (0.5, 0)],
         [(0.9, 0.1), (0.01, 0.1), (0.02, 0.1)],
     ]
     intent = [[(0.95, 0.3), (0.05, 0.0), (0.5, 0.1)], [(0.5, 0), (0.5, 0), (0.5, 0)], plain[2]]
-    scores = score_table(plain, intent if with_intents else None)
+    scores = score_table(plain, intent if predicted is not None else None)
     ids = [store.pool(int(name.removeprefix("p"))).pool_id for name in scores["pool_id"].to_pylist()]
     scores = scores.set_column(0, "pool_id", [ids])
     folder = tmp_path / "scores"
     folder.mkdir()
     pq.write_table(scores, folder / "scores-000000.parquet")
-    if with_intents:
-        pq.write_table(intent_table(3), folder / "intents-000000.parquet")
+    if predicted is not None:
+        table = intent_table(3)
+        predictions = pa.array([predicted] * 3, table.schema.field("intents").type)
+        table = table.set_column(table.schema.get_field_index("intents"), table.schema.field("intents"), predictions)
+        pq.write_table(table, folder / "intents-000000.parquet")
     job = PseudoLabelJob(scores=known(folder), rule=PseudoLabelRule(), round=2)
     (tmp_path / "pseudo").mkdir()
     LocalExecutor().map(job, tmp_path / "pseudo", "pseudo-labels", ignore)
     first, second = pseudo_labelled(tmp_path / "pseudo", store)
     assert (first.row, first.candidates.tolist(), first.labels.tolist()) == (0, [0, 1], [1, 0])
     assert (second.row, second.candidates.tolist(), second.labels.tolist()) == (2, [0, 1, 2], [1, 0, 0])
-    assert first.intent_view.tolist() == [with_intents, False]
-    assert (first.learn_intents, second.learn_intents) == (with_intents, False)
-    assert list(first.intents) == ([[0]] if with_intents else [])
+    has_intents = predicted == [[0]]
+    assert first.intent_view.tolist() == [has_intents, False]
+    assert (first.learn_intents, second.learn_intents) == (has_intents, False)
+    assert list(first.intents) == (predicted or [])
     assert (tmp_path / "pseudo" / "summary.json").is_file()
