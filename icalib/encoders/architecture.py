@@ -16,15 +16,22 @@ _DROPOUT = (
     "mlp_dropout",
 )
 """What configurations call the dropout of an encoder, that of hidden states first."""
+_READ_PADDING = {"convbert", "fnet", "nystromformer"}
+"""Families that mix positions without the mask, by convolutions or Fourier transforms: what else is in a batch would
+change a pair's score.
+"""
 
 
 def check_encoder(name: str, config: Any) -> None:
     """Raise a SettingError unless the transformers config of the backbone `name` is that of an encoder."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
+    problem = "reads padding" if config.model_type in _READ_PADDING else ""
     if config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        problem = "is no encoder with masked words"
+    if problem:
         raise SettingError(
-            f"the backbone `{name}` is of the family `{config.model_type}`, which is no encoder with masked words. "
+            f"the backbone `{name}` is of the family `{config.model_type}`, which {problem}. "
             "Give one like BERT, RoBERTa, MPNet, ELECTRA, DeBERTa-v2, DistilBERT, ALBERT, ModernBERT or EuroBERT."
         )
 

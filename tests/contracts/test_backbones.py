@@ -14,7 +14,7 @@ from helpers.tiny_families import FAMILIES, Family, write_family
 from helpers.tiny_models import BUDGET, attention_mask, pool_texts, random_batch, sharpened, tiny_ranker, token_store
 from helpers.train_jobs import answer_job
 from torch import Tensor, nn
-from transformers import GPT2Config
+from transformers import ConvBertConfig, FNetConfig, GPT2Config, NystromformerConfig, PretrainedConfig
 
 from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import SettingError
@@ -237,7 +237,16 @@ def test_it_predicts_masked_words(made: Made) -> None:
     assert found.shape == (2, ranker.encoder.vocabulary)
 
 
-def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
-    GPT2Config().save_pretrained(tmp_path)
-    with pytest.raises(SettingError, match=r"family `gpt2`, which is no encoder"):
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (GPT2Config(), "family `gpt2`, which is no encoder"),
+        (FNetConfig(), "family `fnet`, which reads padding"),
+        (ConvBertConfig(), "family `convbert`, which reads padding"),
+        (NystromformerConfig(), "family `nystromformer`, which reads padding"),
+    ],
+)
+def test_what_is_no_encoder_or_reads_padding_is_refused(config: PretrainedConfig, words: str, tmp_path: Path) -> None:
+    config.save_pretrained(tmp_path)
+    with pytest.raises(SettingError, match=words):
         TransformerEncoder.Config(backbone=str(tmp_path)).build(num_intents=0)
