@@ -1,7 +1,8 @@
 """Ready-made ranking data: queries with right and wrong answers, as other rerankers are trained on.
 
-    {"context": str | [str] | [message], "candidates": [str], "label": index | [0 or 1, ...]}
+    {"context": str | [str] | [message], "candidates": [str], "label": index | [0 or 1, ...] | right text}
     {"query": str, "pos": [str], "neg": [str]}                                              FlagEmbedding
+    {"prompt": [message], "chosen": [message], "rejected": [message]}                       TRL
     {"query_id", "query", "positive_passages": [{"title", "text"}], "negative_passages": [...]}          tevatron
     (query, positive, negative, ...) or (query, passage, label)                             sentence-transformers
 
@@ -13,7 +14,7 @@ for dialogues: each right one becomes a pool, in which the others don't occur.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, starmap
 from pathlib import Path
@@ -41,6 +42,7 @@ from icalib.data.sources.rows import (
     first_rows,
     guessed_columns,
     own_id,
+    plain_column,
     read_rows,
     record_id,
     row_files,
@@ -54,17 +56,23 @@ from icalib.data.splits import assigned_split, text_key
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": ("queryid", "qid", "questionid"),
     "dialogue": ("dialogid", "dialogueid", "conversationid"),
-    "query": ("query", "question", "anchor", "querytext", "context"),
+    "query": ("query", "question", "anchor", "querytext", "context", "prompt"),
     "positive": (
-        "pos", "positive", "positives", "positivepassages", "positivepassage", "answer", "answers", "response",
+        "pos", "positive", "positives", "positivepassages", "positivepassage", "chosen", "answer", "answers",
+        "response",
     ),
-    "negative": ("neg", "negative", "negatives", "negativepassages", "negativepassage", "hardnegatives", "negative1"),
+    "negative": (
+        "neg", "negative", "negatives", "negativepassages", "negativepassage", "hardnegatives", "negative1", "rejected",
+    ),
     "passage": ("candidates", "passage", "document", "candidate", "passagetext", "text"),
-    "label": ("label", "labels", "relevance", "relevant", "rel", "score"),
+    "label": ("label", "labels", "relevance", "relevant", "rel", "iscorrect", "correct", "score"),
     "domain": ("domain", "category", "topic"),
     "split": ("split",),
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
+_SIDES, _LABELLED = ("positive", "negative"), ("passage", "label")
+_EITHER = {"answer", "answers", "response"}
+"""Columns of right answers, unless there are labels, too."""
 NO_RIGHT = "queries without a right answer"
 NO_WRONG = "queries without a wrong answer"
 LATE_WRONG = f"wrong answers, since the first {NUM_SAMPLED} rows have none: put a row with one before them to use them"
@@ -173,14 +181,18 @@ class _Table:
 
     def _labelled(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         if "positive" in self.columns:
-            yield from ((text, True) for text in _passages(row.get(self.columns["positive"])))
-            yield from ((text, False) for column in self.negatives for text in _passages(row.get(column)))
+            for column in (self.columns["positive"], *self.negatives):
+                if bad := next((one for one in _items(row.get(column)) if _has_no_text(one)), None):
+                    raise raw.error(f"found {abbreviated(bad)} as answer, an object without a text", field=column)
+                yield from ((text, column == self.columns["positive"]) for text in _passages(row.get(column)))
             return
         texts, label = row.get(self.columns["passage"]), row.get(self.columns["label"])
         if not isinstance(texts, list):
             texts, labels = [texts], [label]
         elif isinstance(label, int) and 0 <= label < len(texts):
             labels = [index == label for index in range(len(texts))]
+        elif is_right := _is_among(label, texts):
+            labels = is_right
         else:
             labels = label if isinstance(label, list) else []
         numbers = [number for one in labels if (number := _number(one)) is not None]
@@ -188,7 +200,7 @@ class _Table:
             raise raw.error(
                 f"found {abbreviated(label)} as label",
                 "Expected a number; for a list of candidates the index of the right one, from 0 to "
-                f"{len(texts) - 1} here, or a number for each.",
+                f"{len(texts) - 1} here, its text, or a number for each.",
                 self.columns["label"],
             )
         yield from ((_passage(text), number > _RIGHT_ABOVE) for text, number in zip(texts, numbers, strict=True))
@@ -197,7 +209,7 @@ class _Table:
 def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) -> Source:
     files = row_files(path)
     sample, names = sampled(path)
-    found = _found(names, columns)
+    found = _found(names, columns, sample)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
     understood = check_columns(files[0], names, found, required, columns)
     table = _Table(found, _negatives(names, found), speakers)
@@ -214,11 +226,36 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     )
 
 
-def _found(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns: those of right and wrong answers, else those of answers and labels."""
+def _found(names: Iterable[str], given: Mapping[str, str], sample: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the columns: those of right and wrong answers, or those of answers and labels.
+
+    The user's choice says which; without one, labels of single answers do, or candidates that contain the answer.
+    """
     found = guessed_columns(names, COMMON, given)
-    unused = ("passage", "label") if "positive" in found else ("positive", "negative")
+    if "label" not in given and _is_no_label(found.get("label", ""), sample, must_be="positive" not in found):
+        found.pop("label", None)
+    chosen = [one for one in (_SIDES, _LABELLED) if any(given.get(column) for column in one)]
+    is_labelled = chosen == [_LABELLED] or "positive" not in found
+    if not chosen and not is_labelled and "negative" not in found and plain_column(found["positive"]) in _EITHER:
+        lists = {name: any(isinstance(row.get(name), list) for row in sample) for name in found.values()}
+        is_labelled = "label" in found and "passage" not in found and not lists[found["positive"]]
+        if "label" not in found and "passage" in found and lists[found["passage"]]:
+            found["label"], is_labelled = found["positive"], True
+    if is_labelled and "positive" in found:
+        found.setdefault("passage", found["positive"])
+    unused = _SIDES if is_labelled else _LABELLED
     return {column: name for column, name in found.items() if column not in unused}
+
+
+def _is_no_label(column: str, sample: Sequence[Mapping[str, Any]], *, must_be: bool) -> bool:
+    """Whether a column that was guessed is of something else: a topic, unless it `must_be` of labels, or another
+    ranker's scores.
+    """
+    values = [row[column] for row in sample if row.get(column) is not None]
+    numbers = [_number(value) for value in values if not isinstance(value, list)]
+    if plain_column(column) == "score" and any(number is not None and not 0 <= number <= 1 for number in numbers):
+        return True
+    return None in numbers and not must_be
 
 
 def _negatives(names: list[str], found: Mapping[str, str]) -> tuple[str, ...]:
@@ -241,15 +278,38 @@ def _number(label: Any) -> float | None:
 
 
 def _passages(value: Any) -> list[str]:
-    """Return answers that are a text, an object with title and text, or a list of them; empty ones are left out."""
+    """Return answers that are a text, an object with title and text, messages that end in one, or a list of texts or
+    objects; empty ones are left out.
+    """
+    return [text for text in map(_passage, _items(value)) if text]
+
+
+def _items(value: Any) -> list[Any]:
     if isinstance(value, dict) and isinstance(value.get("text"), list):
-        value = value["text"]  # of SQuAD's {"text": [...], "answer_start": [...]}
-    return [text for text in map(_passage, value if isinstance(value, list) else [value]) if text]
+        return value["text"]  # of SQuAD's {"text": [...], "answer_start": [...]}
+    if isinstance(value, list) and value and all(isinstance(one, dict) and _CONTENT & one.keys() for one in value):
+        return value[-1:]
+    return value if isinstance(value, list) else [value]
+
+
+_CONTENT = {"content", "value"}  # of a message
+_TEXTS = ("title", "text", "content", "value")
+
+
+def _has_no_text(value: Any) -> bool:
+    return isinstance(value, dict) and not any(name in value for name in _TEXTS)
+
+
+def _is_among(label: Any, texts: list[Any]) -> list[bool]:
+    """Return which texts a label is, or one of its texts is; nothing where none is, or where it isn't texts."""
+    right = {_passage(one) for one in (label if isinstance(label, list) else [label]) if isinstance(one, str)}
+    found = [_passage(text) in right for text in texts]
+    return found if any(found) else []
 
 
 def _passage(value: Any) -> str:
     if isinstance(value, dict):
-        value = f"{value.get('title') or ''} {value.get('text') or ''}"
+        value = " ".join(str(value[name]) for name in _TEXTS if value.get(name))
     return str(value).strip() if isinstance(value, str | int | float) and value == value else ""
 
 
@@ -258,7 +318,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 def _detects(path: Path) -> bool:
-    found = [_found(row, {}) for row in first_rows(path, 1)]
+    found = [_found(row, {}, [row]) for row in first_rows(path, 1)]
     return any("query" in one and ("positive" in one or {"passage", "label"} <= one.keys()) for one in found)
 
 

@@ -233,7 +233,7 @@ def guessed_columns(
         raise SettingError(
             f"--columns {odd[0]}={given[odd[0]]}: expected one of {', '.join(common)} before the sign =."
         )
-    by_plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(list(names))}
+    by_plain = {plain_column(name): name for name in reversed(list(names))}
     found: dict[str, str] = {}
     for column, candidates in common.items():
         free = [by_plain[name] for name in candidates if name in by_plain and by_plain[name] not in found.values()]
@@ -242,6 +242,11 @@ def guessed_columns(
         elif free:
             found[column] = free[0]
     return {column: name for column, name in found.items() if name}
+
+
+def plain_column(name: str) -> str:
+    """Return a column's name in lower case without spaces and signs."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def check_columns(

@@ -45,6 +45,12 @@ PAIRS = [
 ]
 CANDIDATES = {"context": ["It hums."], "candidates": ["Hello!", "Restart it.", "Plug it in."]}
 NUMBERED = [{"question": "It hums.", "answer": "Restart it.", "negative_1": "Hello!", "negative_2": "Plug it in."}]
+ANSWERS = [{"question": one["query"], "answer": one["passage"], "is_correct": bool(one["label"])} for one in PAIRS]
+PREFERENCE = {
+    "prompt": [{"role": "user", "content": "It hums."}],
+    "chosen": [{"role": "user", "content": "It hums."}, {"role": "assistant", "content": "Restart it."}],
+    "rejected": [{"role": "assistant", "content": "Hello!"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,11 @@ NUMBERED = [{"question": "It hums.", "answer": "Restart it.", "negative_1": "Hel
         (PAIRS, None, ("Restart it.", "Hello!", "Plug it in.")),
         ([CANDIDATES | {"label": 1}], None, ("Restart it.", "Hello!", "Plug it in.")),
         ([CANDIDATES | {"labels": [0, 1, 0]}], None, ("Restart it.", "Hello!", "Plug it in.")),
+        ([CANDIDATES | {"answer": "Restart it."}], None, ("Restart it.", "Hello!", "Plug it in.")),
+        ([CANDIDATES | {"answers": ["Restart it."]}], None, ("Restart it.", "Hello!", "Plug it in.")),
         (NUMBERED, None, ("Restart it.", "Hello!", "Plug it in.")),
+        (ANSWERS, None, ("Restart it.", "Hello!", "Plug it in.")),
+        ([PREFERENCE], None, ("Restart it.", "Hello!")),
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -140,12 +150,32 @@ def test_half_of_a_surrogate_pair_is_refused_in_any_field(tmp_path: Path, field:
     assert (len(found), rejected) == (1, [2])
 
 
+@pytest.mark.parametrize("columns", [{}, {"passage": "response", "label": "rating"}, {"label": "rating"}])
+def test_labels_say_which_answers_are_right_unless_they_are_none(tmp_path: Path, columns: dict[str, str]) -> None:
+    rows = [{"query": one["query"], "response": one["passage"], "rating": one["label"]} for one in PAIRS]
+    source = open_source(write_lines(tmp_path / "train.jsonl", *rows), None, {"columns": columns})
+    if columns:
+        (pool,) = source.pools(None)
+        assert pool.candidates == ("Restart it.", "Hello!", "Plug it in.")
+    else:
+        assert "wrong answers are mined" in source.understood
+    for no_label in ({"label": "billing"}, {"score": 5.3}):
+        made = [{"query": f"q{number}", "response": one["passage"], **no_label} for number, one in enumerate(PAIRS)]
+        assert "positive=response" in open_source(write_lines(tmp_path / "topic.jsonl", *made)).understood
+
+
+def test_an_answer_without_a_text_is_an_error(tmp_path: Path) -> None:
+    record = {"query": "It hums.", "pos": [{"body": "Restart it."}], "neg": ["Hello!"]}
+    with pytest.raises(DataError, match="as answer, an object without a text"):
+        pools(write_lines(tmp_path / "train.jsonl", record))
+
+
 def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "train.jsonl", {"prompt": "a", "chosen": "p", "rejected": "n"})
-    (pool,) = pools(path, columns={"query": "prompt", "positive": "chosen", "negative": "rejected"})
+    path = write_lines(tmp_path / "train.jsonl", {"ask": "a", "good": "p", "poor": "n"})
+    (pool,) = pools(path, columns={"query": "ask", "positive": "good", "negative": "poor"})
     assert (pool.context[0].text, pool.candidates) == ("a", ("p", "n"))
     with pytest.raises(SettingError, match="no column found for positive"):
-        pools(path, columns={"query": "prompt"})
+        pools(path, columns={"query": "ask"})
     with pytest.raises(DataError, match="3 as label"):
         pools(write_lines(tmp_path / "list.jsonl", CANDIDATES | {"label": 3}))
     with pytest.raises(DataError, match='"often" as label'):
