@@ -26,7 +26,7 @@ from icalib.data.negatives import (
 )
 from icalib.data.schema import POOL_SCHEMA, Split
 from icalib.data.settings import PrepareSettings
-from icalib.data.splits import text_key
+from icalib.data.splits import wording_key
 
 Progress = Callable[[str, int, int | None], None]
 """progress(stage, done, total): total is None while it isn't known."""
@@ -162,7 +162,7 @@ def _blocks(spill: Spill, dialogues: Rows, size: int, num_negatives: int, seed: 
     parts, dialogues_of = list[Rows](), defaultdict[int, set[int]](set)
     for rows in drawn:
         parts.append(rows)
-        for key, dialogue in zip(map(text_key, _Responses(spill, rows)), dialogues[rows].tolist(), strict=True):
+        for key, dialogue in zip(map(wording_key, _Responses(spill, rows)), dialogues[rows].tolist(), strict=True):
             dialogues_of[key].add(dialogue)
         if _have_enough(dialogues_of.values(), num_negatives) or sum(map(len, parts)) > MINING_BLOCK:
             merged.append(np.sort(np.concatenate(parts)))

@@ -20,7 +20,7 @@ from icalib.core.errors import DataError
 from icalib.core.imports import Extensions
 from icalib.core.seeding import child_seed
 from icalib.core.storage import local_path, location, pull
-from icalib.data.splits import text_key
+from icalib.data.splits import wording_key
 
 QUERY_BLOCK = 1024
 """Queries of one task: a second or so of work."""
@@ -84,7 +84,7 @@ def write_index(index: Path, responses: Iterable[str], dialogues: Iterable[int],
     """Write what mining needs to know of N responses, which are iterated more than once, and of their dialogues."""
     own = index / SAMPLER_FOLDER
     own.mkdir(parents=True, exist_ok=True)
-    np.save(index / "key.npy", np.fromiter(map(text_key, responses), dtype=np.uint64))
+    np.save(index / "key.npy", np.fromiter(map(wording_key, responses), dtype=np.uint64))
     np.save(index / "dialogue.npy", np.fromiter(dialogues, dtype=np.int64))
     NEGATIVE_SAMPLERS.load(sampler).write_index(own, responses)
 

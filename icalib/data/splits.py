@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import string
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -76,6 +77,15 @@ class LeakCheck:
         in_validation = np.isin(keys["validation"], keys["train"])
         in_test = np.isin(keys["test"], np.concatenate([keys["train"], keys["validation"]]))
         return int(in_validation.sum() + in_test.sum())
+
+
+_SIGNS = string.punctuation + "…“”‘’„«»¿¡–—。、，．！？：；（）「」"
+
+
+def wording_key(text: str) -> int:
+    """Return a 64-bit key of a text's words: nor do signs around a word count, unless there are no words."""
+    words = [word.strip(_SIGNS) for word in text.split()]
+    return text_key(" ".join(filter(None, words)) or text)
 
 
 def text_key(text: str) -> int:

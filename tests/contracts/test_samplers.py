@@ -10,7 +10,7 @@ from helpers.discovery import samplers
 
 from icalib.data import negatives as mining
 from icalib.data.negatives import mine_block, query_blocks, write_index
-from icalib.data.splits import text_key
+from icalib.data.splits import wording_key
 
 NUM_ROWS = 50
 NUM_NEGATIVES = 4
@@ -29,10 +29,12 @@ def sampler(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def texts() -> list[str]:
-    """Responses of a few words; every fifth is a copy of the one before it, but for case and white space."""
+    """Responses of a few words; every fifth is a copy of the one before it, but for case, white space and signs."""
     rng = np.random.default_rng(0)
     texts = [" ".join(f"w{n}" for n in rng.integers(0, 30, 6)) for _ in range(NUM_ROWS)]
-    return [texts[row - 1].upper().replace(" ", "  ") if row % 5 == 4 else text for row, text in enumerate(texts)]
+    return [
+        f"“{texts[row - 1].upper().replace(' ', '  ')}!”" if row % 5 == 4 else text for row, text in enumerate(texts)
+    ]
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_negatives_are_different_texts_of_other_dialogues(
     assert mined.shape == (NUM_ROWS, NUM_NEGATIVES)
     for query, rows in enumerate(mined):
         assert dialogues[query] not in {dialogues[row] for row in rows}
-        assert len({text_key(texts[row]) for row in (query, *rows)}) == NUM_NEGATIVES + 1
+        assert len({wording_key(texts[row]) for row in (query, *rows)}) == NUM_NEGATIVES + 1
 
 
 def test_the_seed_decides(sampler: str, texts: list[str], dialogues: list[int], tmp_path: Path) -> None:

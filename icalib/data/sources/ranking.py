@@ -51,7 +51,7 @@ from icalib.data.sources.rows import (
     split_of_rows,
     unchecked_row,
 )
-from icalib.data.splits import assigned_split, text_key
+from icalib.data.splits import assigned_split, text_key, wording_key
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": ("queryid", "qid", "questionid"),
@@ -75,6 +75,7 @@ _EITHER = {"answer", "answers", "response"}
 """Columns of right answers, unless there are labels, too."""
 NO_RIGHT = "queries without a right answer"
 NO_WRONG = "queries without a wrong answer"
+ALSO_RIGHT = "wrong answers with the words of a right one"
 LATE_WRONG = f"wrong answers, since the first {NUM_SAMPLED} rows have none: put a row with one before them to use them"
 _RIGHT_ABOVE = 0.5  # labels above it are of right answers
 _SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on the query alone
@@ -166,7 +167,11 @@ class _Table:
             "context": context,
             "answers": right,
         }
-        return query, [text for text in wrong if text not in right]
+        wordings = set(map(wording_key, right))
+        different = [text for text in wrong if wording_key(text) not in wordings]
+        if len(different) < len(wrong):
+            self.left_out[ALSO_RIGHT] += len(wrong) - len(different)
+        return query, different
 
     def _context(self, raw: Raw, query: Any) -> tuple[dict[str, Any], ...]:
         """Return a query as utterances: one of the user, or those of a list of texts or messages."""

@@ -95,7 +95,7 @@ def test_several_right_answers_are_in_one_pool_and_queries_without_one_are_count
         tmp_path / "data.jsonl",
         {"query": "a", "pos": ["p1", "p2"], "neg": ["n1", "p1", "n1"]},
         {"query": "b", "pos": [], "neg": ["n1"]},
-        {"query": "c", "pos": ["p1"], "neg": ["p1"]},
+        {"query": "c", "pos": ["p1"], "neg": ["P1!"]},
     )
     listed = write_lines(
         tmp_path / "listed.jsonl", {"query": "a", "candidates": ["n1", "p1", "p2"], "label": [0, 1, 1]}
@@ -103,7 +103,11 @@ def test_several_right_answers_are_in_one_pool_and_queries_without_one_are_count
     source = open_source(path)
     found = [*source.pools(None), *pools(listed)]
     assert [(pool.candidates, pool.right) for pool in found] == [(("p1", "p2", "n1"), (0, 1))] * 2
-    assert dict(source.left_out) == {"queries without a right answer": 1, "queries without a wrong answer": 1}
+    assert dict(source.left_out) == {
+        "queries without a right answer": 1,
+        "queries without a wrong answer": 1,
+        "wrong answers with the words of a right one": 2,
+    }
 
 
 def test_pairs_without_wrong_answers_get_them_mined(tmp_path: Path) -> None:

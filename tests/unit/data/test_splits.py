@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
 from icalib.data.schema import Dialogue
-from icalib.data.splits import LeakCheck, assigned_split, label_order
+from icalib.data.splits import LeakCheck, assigned_split, label_order, wording_key
 
 
 def dialogue(speakers: str) -> Dialogue:
@@ -58,6 +58,13 @@ def test_label_order_puts_pools_with_intents_first(flags: list[tuple[bool, bool]
     assert sorted(first) == list(range(len(first)))
     start = len(first) + bool(first)  # after a gap
     assert sorted(rest) == list(range(start, start + len(rest)))
+
+
+def test_the_words_of_a_text_count_not_the_signs_around_them() -> None:
+    same = ["Have a nice day", "have a  nice day!", "“Have a nice day…”", "Have , a nice day ."]
+    assert len(set(map(wording_key, same))) == 1
+    others = ["1.50", "150", "कि", "की", "?", "??", "👍", "ok 👍", "ok", "e-mail", "email"]
+    assert len(set(map(wording_key, others))) == len(others)
 
 
 def test_leak_check_names_the_dialogues() -> None:
