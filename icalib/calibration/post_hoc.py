@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -15,12 +16,25 @@ from icalib.core.component import short_name
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import top_candidate
 
 POST_HOC: Mapping[str, AbstractCalibrator.Config] = MappingProxyType(
     {short_name(each): each.Config() for each in (Temperature, Platt, Isotonic, PriorShift, PoolSoftmax)}
 )  # the calibrators that every run is evaluated with, by short name
 
-_METRICS = MappingProxyType({"ECE": ece, "NLL": nll, "Brier": brier})
+
+def _of_pairs(metric: Callable[..., float]) -> Callable[[PoolScores], float]:
+    return lambda scores: metric(scores.prob, scores.label)
+
+
+def _top1(scores: PoolScores) -> float:
+    top = top_candidate(scores)
+    return ece(top.prob, top.hit)
+
+
+_METRICS: Mapping[str, Callable[[PoolScores], float]] = MappingProxyType(
+    {"ECE": _of_pairs(ece), "ECE_top1": _top1, "NLL": _of_pairs(nll), "Brier": _of_pairs(brier)}
+)
 
 
 def post_hoc_tag(metric: str, calibrator: str) -> str:
@@ -31,10 +45,11 @@ def post_hoc_tag(metric: str, calibrator: str) -> str:
 def post_hoc_metrics(
     validation: pa.Table, test: pa.Table, *, train_prior: float | None, focal_gamma: float = 0.0
 ) -> pa.Table:
-    """Return ECE, NLL and Brier score on test after each calibrator of POST_HOC: METRIC_SCHEMA without intervals.
+    """Return ECE, ECE_top1, NLL and Brier score on test after each calibrator of POST_HOC.
 
-    `validation` and `test` are PREDICTION_SCHEMA. The prior shift needs `train_prior`, the fraction of right pairs in
-    training, and `focal_gamma`, the loss's γ (0 for another loss); without it there is none.
+    The table is of METRIC_SCHEMA, without intervals. `validation` and `test` are PREDICTION_SCHEMA. The prior shift
+    needs `train_prior`, the fraction of right pairs in training, and `focal_gamma`, the loss's γ (0 for another loss);
+    without it there is none.
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
@@ -47,9 +62,9 @@ def post_hoc_metrics(
         if isinstance(config, PoolSoftmax.Config) and not known.answerable.all():
             continue
         fitted = config.build().fit(known_logit, known.label, train_prior=train_prior, sizes_P=np.diff(known.offsets))
-        prob = fitted.apply(test_logit, np.diff(scores.offsets))
+        after = replace(scores, prob=fitted.apply(test_logit, np.diff(scores.offsets)))
         rows += [
-            ("test", post_hoc_tag(metric, name), measure(prob, scores.label), math.nan, math.nan)
+            ("test", post_hoc_tag(metric, name), measure(after), math.nan, math.nan)
             for metric, measure in _METRICS.items()
         ]
     return pa.table(list(zip(*rows, strict=True)), schema=METRIC_SCHEMA)

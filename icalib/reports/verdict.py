@@ -42,7 +42,9 @@ TEACHERS: Mapping[str, str] = {
 """The method that differs from a self-trained one in its pseudo labels alone."""
 _CONTROL = "regime.control=true"  # trains as long as a self-trained one, without pseudo labels
 USABLE_ECE = 0.05
-"""Largest upper end of ECE's interval at which probabilities are called usable as they are."""
+"""Largest upper end of ECE's interval at which probabilities are called usable as they are; where the lower end of
+ECE_top1's is above it, those of best candidates are not.
+"""
 
 
 @final
@@ -56,6 +58,7 @@ class MethodFacts:
     num_seeds: int
     means: Mapping[str, float]  # test metrics, post-hoc ones (`ECE@platt`) too
     ece: Interval | None = None  # bootstrap interval of ECE over pools
+    ece_top1: Interval | None = None  # of ECE_top1
     rounds: tuple[RoundSummary, ...] = ()  # of all seeds
 
     @property
@@ -124,6 +127,7 @@ def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
         num_seeds=row.num_seeds,
         means={name: mean for name in names if (mean := row.mean(name)) is not None},
         ece=mean_interval(runs, "ECE"),
+        ece_top1=mean_interval(runs, "ECE_top1"),
         rounds=tuple(summary for run in runs for summary in run.round_summaries()),
     )
 
@@ -192,18 +196,39 @@ def _probabilities(best: MethodFacts) -> str:
     if ece is None or best.ece is None:
         return ""
     measured = f"ECE {format_value(ece)}, 95 % interval {format_value(best.ece.low)}–{format_value(best.ece.high)}"
+    top1 = best.ece_top1
+    if best.ece.high <= USABLE_ECE and top1 is not None and top1.low > USABLE_ECE:
+        better = _calibrated(best, "ECE_top1", top1.low)
+        return (
+            f"The probabilities of {best} suit all pairs ({measured}), but not the best candidate of each pool "
+            f"(ECE_top1 {format_value(best.means['ECE_top1'])})"
+            + (
+                f": with `--set calibration=NAME` {_listed(better)}."
+                if better
+                else "; no calibrator is clearly better."
+            )
+        )
     if best.ece.high <= USABLE_ECE:
         return f"The probabilities of {best} can be used as they are ({measured})."
-    # A lower ECE alone may come from a worse fit. None is chosen, since these are test pools.
-    better = [
+    better = _calibrated(best, "ECE", best.ece.low)
+    if better:
+        return f"Calibrate the probabilities of {best} ({measured}), by `--set calibration=NAME`: {_listed(better)}."
+    if best.ece.low <= USABLE_ECE:
+        return f"Whether the probabilities of {best} can be used takes more test pools to tell ({measured})."
+    return f"The probabilities of {best} can't be relied on ({measured}); no calibrator is clearly better."
+
+
+def _calibrated(best: MethodFacts, metric: str, below: float) -> list[str]:
+    """Return calibrators with a smaller metric and a smaller NLL, as a lower ECE alone may come from a worse fit.
+
+    None is chosen, since these are test pools.
+    """
+    return [
         f"{name} has {format_value(after)}"
         for name in POST_HOC
         if best.means.get(post_hoc_tag("NLL", name), inf) < best.means.get("NLL", 0.0)
-        and (after := best.means.get(post_hoc_tag("ECE", name), 1.0)) < best.ece.low
+        and (after := best.means.get(post_hoc_tag(metric, name), 1.0)) < below
     ]
-    if not better:
-        return f"The probabilities of {best} can't be relied on ({measured}); no calibrator is clearly better."
-    return f"Calibrate the probabilities of {best} ({measured}), by `--set calibration=NAME`: {_listed(better)}."
 
 
 def _warnings(methods: Sequence[MethodFacts]) -> Iterator[str]:

@@ -42,6 +42,8 @@ def test_the_values_are_those_of_a_map_fitted_on_validation(validation: pa.Table
     prob = fitted.apply(prob_logit(scores.prob))
     for metric, measure in (("ECE", ece), ("NLL", nll), ("Brier", brier)):
         assert values[f"{metric}@platt"] == pytest.approx(measure(prob, scores.label))
+    best = [one.argmax() + start for one, start in zip(scores.split(prob), scores.offsets, strict=False)]
+    assert values["ECE_top1@platt"] == pytest.approx(ece(prob[best], scores.label[best]))
     assert values["NLL@platt"] < nll(scores.prob, scores.label) / 2
     assert values["ECE@platt"] < 0.03 < 0.15 < ece(scores.prob, scores.label)
 
@@ -49,7 +51,9 @@ def test_the_values_are_those_of_a_map_fitted_on_validation(validation: pa.Table
 def test_without_training_there_is_no_prior_to_shift(validation: pa.Table, held_out: pa.Table) -> None:
     metrics = post_hoc_metrics(validation, held_out, train_prior=None)["metric"].to_pylist()
     assert metrics == [
-        f"{m}@{name}" for name in ("temperature", "platt", "isotonic", "pool-softmax") for m in ("ECE", "NLL", "Brier")
+        f"{m}@{name}"
+        for name in ("temperature", "platt", "isotonic", "pool-softmax")
+        for m in ("ECE", "ECE_top1", "NLL", "Brier")
     ]
 
 

@@ -70,6 +70,13 @@ def test_self_training_against_what_differs_in_pseudo_labels_alone(
     ("means", "verb"),
     [
         ({"ECE": 0.02, "NLL": 0.3}, "can be used"),
+        ({"ECE": 0.02, "NLL": 0.3, "ECE_top1": 0.05}, "can be used"),
+        ({"ECE": 0.02, "NLL": 0.3, "ECE_top1": 0.181}, "(ECE_top1 0.181); no calibrator is clearly better"),
+        (
+            {"ECE": 0.02, "NLL": 0.3, "ECE_top1": 0.2, "NLL@pool-softmax": 0.2, "ECE_top1@pool-softmax": 0.03},
+            "of each pool (ECE_top1 0.200): with `--set calibration=NAME` pool-softmax has 0.030",
+        ),
+        ({"ECE": 0.04, "NLL": 0.3}, "takes more test pools to tell"),
         ({"ECE": 0.2, "NLL": 0.3}, "can't be relied on"),
         ({"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.195, "NLL@platt": 0.2}, "can't be relied on"),
         ({"ECE": 0.2, "NLL": 0.3, "ECE@platt": 0.005, "NLL@platt": 0.4}, "can't be relied on"),
@@ -77,8 +84,10 @@ def test_self_training_against_what_differs_in_pseudo_labels_alone(
     ],
 )
 def test_whether_probabilities_can_be_used(means: dict[str, float], verb: str) -> None:
-    ece = Interval(means["ECE"] - 0.01, means["ECE"] + 0.02)
-    assert verb in said([facts("bert", 0.7, means=means, ece=ece)], [])
+    ece, ece_top1 = (
+        Interval(means[name] - 0.01, means[name] + 0.02) if name in means else None for name in ("ECE", "ECE_top1")
+    )
+    assert verb in said([facts("bert", 0.7, means=means, ece=ece, ece_top1=ece_top1)], [])
 
 
 @pytest.mark.parametrize(
