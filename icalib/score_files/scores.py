@@ -100,7 +100,8 @@ def read_score_rows(path: Path) -> Iterator[tuple[Raw, dict[str, Any]]]:
     for raw in read_rows(path):
         raw = replace(raw, cure=_CURE)
         refuse_bad_bytes(raw)
-        yield raw, row_of(raw)
+        index = {"": raw.value[""]} if isinstance(raw.value, dict) and "" in raw.value else {}  # as pandas writes it
+        yield raw, {**index, **row_of(raw)}
 
 
 def parsed(model: type[S], raw: Raw, row: Mapping[str, Any], names: Mapping[str, str]) -> S:
@@ -213,7 +214,13 @@ class _Seen:
 def _with_probs(path: Path, columns: Columns, to_prob: ToProb) -> Iterator[dict[str, Any]]:
     rows = read_score_rows(path)
     while batch := list(islice(rows, BATCH_ROWS)):
-        for (raw, row), prob in zip(batch, to_prob(_scores(batch, columns)).tolist(), strict=True):
+        score = _scores(batch, columns)
+        try:
+            prob_N = to_prob(score)
+        except DataError as error:
+            outside = next(raw for (raw, _), value in zip(batch, score, strict=True) if not 0 <= value <= 1)
+            raise DataError(error.found, error.cure, path=path, line=outside.line, field=columns.score) from None
+        for (raw, row), prob in zip(batch, prob_N.tolist(), strict=True):
             _check_free(path, raw.line, row)
             yield {**row, PROB: prob}
 

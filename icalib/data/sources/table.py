@@ -41,7 +41,10 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "conversationid", "convid", "conversation", "dialogid", "dialogueid", "dialog", "dialogue", "chatid", "chat",
         "threadid", "thread", "ticketid", "ticket", "sessionid", "session", "caseid", "case", "id",
     ),
-    "time": ("timestamp", "time", "createdat", "created", "sentat", "sent", "datetime", "date", "turn", "position"),
+    "time": (
+        "timestamp", "ts", "time", "createdat", "created", "createdon", "sentat", "sent", "senton", "sentdate",
+        "datetime", "date", "timestampms", "turn", "position",
+    ),
     "sender": (
         "sendertype", "senderrole", "authortype", "speakerrole", "role", "sender", "speaker", "from", "author",
         "actor", "participant", "who", "user", "username", "name",
@@ -59,6 +62,8 @@ REQUIRED = ("id", "sender", "text")
 class _Table:
     columns: Mapping[str, str]
     speakers: Mapping[str, Role]
+    newest_first: bool = False
+    """Whether rows of equal times are in falling order."""
     left_out: Counter[str] = field(default_factory=Counter[str])
 
     def conversations(self, files: Iterable[Path]) -> Iterator[Raw]:
@@ -89,6 +94,8 @@ class _Table:
         """Return the rows of a conversation as a dialogue, without those that have no text; None if none is left."""
         rows = [(member, row_of(member)) for member in raw.value]
         dialog_id = self._id(raw.value[0])
+        if self.newest_first:
+            rows.reverse()
         if "time" in self.columns:
             rows.sort(key=lambda row: self._time(*row))
         utterances = [utterance for row in rows for utterance in self._utterances(*row)]
@@ -145,9 +152,26 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     if "time" in found and parsed_time(time := sample[0].get(found["time"])) is None:
         understood += f"; rows keep their order, since the time {abbreviated(time)} is neither a number nor ISO 8601"
         del found["time"]
-    table = _Table(found, speakers)
+    elif "time" not in found and "time" not in columns:
+        understood += "; rows keep their order, since there is no column of times"
+    newest_first = "time" in found and _falls(sample, found["id"], found["time"])
+    if newest_first:
+        understood += "; the newest rows come first"
+    table = _Table(found, speakers, newest_first)
     dialogues = records_in([files], table.conversations, table.dialogue)
     return Source(files, dialogues, understood=understood, left_out=table.left_out)
+
+
+def _falls(sample: Iterable[Mapping[str, Any]], id_column: str, time_column: str) -> bool:
+    """Whether the times of a conversation's rows fall more often than they rise."""
+    before: dict[str, float] = {}
+    falls = 0
+    for row in sample:
+        name, time = str(row.get(id_column)), parsed_time(row.get(time_column))
+        if time is not None:
+            falls += (time < before.get(name, time)) - (time > before.get(name, time))
+            before[name] = time
+    return falls > 0
 
 
 def parsed_time(value: Any) -> float | None:

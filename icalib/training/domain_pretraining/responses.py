@@ -21,7 +21,8 @@ class Corpus(NamedTuple):
     """What contrastive domain pre-training reads.
 
     `rows` are the pools of `store` whose contexts are used, labelled or not. No candidate of a pool of `store` or
-    `held_out` becomes a target, and no dialogue of `logs` that contains a candidate of `held_out` is used at all.
+    `held_out` becomes a target after the pool's last utterance, and no dialogue of `logs` in which a candidate of
+    `held_out` follows that is used at all.
     """
 
     store: TokenStore

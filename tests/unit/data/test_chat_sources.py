@@ -179,6 +179,21 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert turns(next(source.dialogues(None))) == [("agent", "second"), ("user", "first")]
 
 
+def test_rows_of_equal_times_are_turned_round_where_the_newest_come_first(tmp_path: Path) -> None:
+    times = ["2026-01-31 09:07", "2026-01-31 09:06", "2026-01-31 09:06", "2026-01-31 09:05", "2026-01-31 09:05"]
+    falling = [
+        {"ticket": 1, "ts": time, "role": role, "text": f"m{4 - number}"}
+        for number, (time, role) in enumerate(zip(times, ["user", "agent"] * 3, strict=False))
+    ]
+    for name, rows in (("falling", falling), ("rising", falling[::-1])):
+        pd.DataFrame(rows).to_csv(tmp_path / f"{name}.csv", index=False)
+        source = open_source(tmp_path / f"{name}.csv")
+        assert [text for _, text in turns(next(source.dialogues(None)))] == ["m0", "m1", "m2", "m3", "m4"]
+        assert ("the newest rows come first" in source.understood) == (name == "falling")
+    pd.DataFrame(falling).drop(columns="ts").to_csv(tmp_path / "timeless.csv", index=False)
+    assert "there is no column of times" in open_source(tmp_path / "timeless.csv").understood
+
+
 def test_a_folder_of_parquet_takes_splits_from_names(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         path = tmp_path / f"{split}-00000-of-00001.parquet"

@@ -166,6 +166,17 @@ def test_a_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> No
             read(tmp_path / "new.parquet")
 
 
+def test_the_index_that_pandas_writes_stays_and_a_score_that_is_no_probability_is_named(tmp_path: Path) -> None:
+    path, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    path.write_text(",query,candidate,score\n7,q,a,0.5\n8,q,b,1.5\n")
+    apply(FITTED, path, out, COLUMNS)
+    assert [line.split(",")[:2] for line in out.read_text().splitlines()] == [["", "query"], ["7", "q"], ["8", "q"]]
+    probabilities = FITTED.model_copy(update={"scale": "probability"})
+    with pytest.raises(DataError, match=r"found the score 1\.5 where probabilities") as caught:
+        apply(probabilities, path, tmp_path / "other.csv", COLUMNS)
+    assert (caught.value.path, caught.value.line, caught.value.field) == (str(path), 3, "score")
+
+
 def test_scores_unlike_those_fitted_on_are_pointed_out(tmp_path: Path) -> None:
     def notes(change: float, wide: bool = True) -> str:
         rows = [{"score": change + row["score"] if wide else float(expit(row["score"]))} for row in NEW_ROWS]
