@@ -94,7 +94,9 @@ class PoolSetOptions:
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="Seed of splits, negatives and the order of candidates.")] = 7
-    limit: Annotated[int | None, typer.Option(help="Use at most N pools of each split.")] = None
+    limit: Annotated[
+        int | None, typer.Option(help="Use the first N pools of each split; `run --limit N` draws them.")
+    ] = None
     unanswerable: Annotated[
         float | None,
         typer.Option(

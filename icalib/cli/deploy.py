@@ -112,8 +112,10 @@ def export(
     written = export_run(
         run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **vars(place)
     )
-    chosen = format or read_json(written / EXPORT_FILE)["format"]
-    say(f"{location(written)}: {chosen}; README.md is its card")
+    about = read_json(written / EXPORT_FILE)
+    if about["distilled"]:
+        say(f"the student has R@1 {about['R@1']:.3f} on test, the run {about['R@1 of the run']:.3f}")
+    say(f"{location(written)}: {about['format']}; README.md is its card")
 
 
 @verb

@@ -13,6 +13,7 @@ from icalib.core.errors import SettingError
 from icalib.core.files import atomic_dir, read_json, write_json
 from icalib.core.storage import push
 from icalib.core.version import __version__
+from icalib.data.schema import Split
 from icalib.encoders.backbone import EMBEDDED, Tokenizer
 from icalib.exports.agreement import Agreement, Comparison, pools_to_compare
 from icalib.exports.choices import ExportFormat
@@ -23,12 +24,17 @@ from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
+from icalib.metrics.ranking import recall_at_k
 
 _WRITERS: Mapping[ExportFormat, Callable[..., Comparison]] = {
     "cross-encoder": write_cross_encoder,
     "sentence-transformer": write_sentence_transformer,
     "onnx": write_onnx,
 }
+
+
+def _recall(scores: Mapping[Split, PoolScores]) -> float:
+    return float(np.nanmean(recall_at_k(scores["test"], 1)))
 
 
 def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, license: str) -> None:
@@ -55,6 +61,8 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
             "icalib": __version__,
             "method": subject.run.config.method,
             "distilled": subject.teacher is not None,
+            "R@1": _recall(subject.scores),
+            "R@1 of the run": _recall(subject.teacher or subject.scores),
             "data_digest": subject.run.data_digest,
             "calibration": subject.calibration.model_dump(mode="json"),
             "texts": texts.model_dump(mode="json") if texts else None,

@@ -139,7 +139,8 @@ def print_shift(result: Result, own: Result, console: Console | None = None) -> 
     """Print one run's metrics on other pools beside those on its own test pools."""
     ((title, _),) = by_shift([result])
     console = console or people_console()
-    console.print(Text(f"{result['method']} {title}", style="bold"), soft_wrap=True)
+    num_pools = int(result["test"]["num_pools"])
+    console.print(Text(f"{result['method']} {title}, {num_pools} pools", style="bold"), soft_wrap=True)
     # the pools may have the same name, e.g. where only the limit is another
     console.print(_metric_table("", {data_name(result): result["test"], f"{data_name(own)} (own)": own["test"]}))
 

@@ -116,7 +116,9 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     text = (tmp_path / "student" / "README.md").read_text()
     assert "| the run, test |" in text
     assert "| loss, test |" in text
-    assert read_json(tmp_path / "student" / "icalib_export.json")["distilled"] is True
+    about = read_json(tmp_path / "student" / "icalib_export.json")
+    assert about["distilled"] is True
+    assert about["R@1 of the run"] == pytest.approx(teacher.folder.result["test"]["R@1"])
     (targets,) = around.runs.glob(".cache/distil-targets-*/targets.parquet")
     order = read_column(tiny_pools, "train", "label_order")
     rows = teacher.config.selection.rows("train", "labelled", order)
