@@ -292,12 +292,12 @@ def _passages(value: Any) -> list[str]:
 def _items(value: Any) -> list[Any]:
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         return value["text"]  # of SQuAD's {"text": [...], "answer_start": [...]}
-    if isinstance(value, list) and value and all(isinstance(one, dict) and _CONTENT & one.keys() for one in value):
+    if isinstance(value, list) and value and all(isinstance(one, dict) and _ROLES & one.keys() for one in value):
         return value[-1:]
     return value if isinstance(value, list) else [value]
 
 
-_CONTENT = {"content", "value"}  # of a message
+_ROLES = {"role", "from"}  # of messages, unlike passages
 _TEXTS = ("title", "text", "content", "value")
 
 

@@ -46,6 +46,11 @@ PAIRS = [
 CANDIDATES = {"context": ["It hums."], "candidates": ["Hello!", "Restart it.", "Plug it in."]}
 NUMBERED = [{"question": "It hums.", "answer": "Restart it.", "negative_1": "Hello!", "negative_2": "Plug it in."}]
 ANSWERS = [{"question": one["query"], "answer": one["passage"], "is_correct": bool(one["label"])} for one in PAIRS]
+CONTENTS = {
+    "query": "It hums.",
+    "positives": [{"content": "Restart it."}],
+    "negatives": [{"content": "Hello!"}, {"content": "Plug it in."}],
+}
 PREFERENCE = {
     "prompt": [{"role": "user", "content": "It hums."}],
     "chosen": [{"role": "user", "content": "It hums."}, {"role": "assistant", "content": "Restart it."}],
@@ -64,6 +69,7 @@ PREFERENCE = {
         ([CANDIDATES | {"answer": "Restart it."}], None, ("Restart it.", "Hello!", "Plug it in.")),
         ([CANDIDATES | {"answers": ["Restart it."]}], None, ("Restart it.", "Hello!", "Plug it in.")),
         (NUMBERED, None, ("Restart it.", "Hello!", "Plug it in.")),
+        ([CONTENTS], None, ("Restart it.", "Hello!", "Plug it in.")),
         (ANSWERS, None, ("Restart it.", "Hello!", "Plug it in.")),
         ([PREFERENCE], None, ("Restart it.", "Hello!")),
     ],
