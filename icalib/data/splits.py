@@ -83,7 +83,10 @@ _SIGNS = string.punctuation + "…“”‘’„«»¿¡–—。、，．！�
 
 
 def wording_key(text: str) -> int:
-    """Return a 64-bit key of a text's words: nor do signs around a word count, unless there are no words."""
+    """Return a 64-bit key of a text's words: case, white space and signs around a word don't count.
+
+    A text of signs alone keeps them.
+    """
     words = [word.strip(_SIGNS) for word in text.split()]
     return text_key(" ".join(filter(None, words)) or text)
 

@@ -185,11 +185,14 @@ class _Table:
         return ({"speaker": "user", "text": str(query)},)
 
     def _labelled(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-        if "positive" in self.columns:
-            for column in (self.columns["positive"], *self.negatives):
-                if bad := next((one for one in _items(row.get(column)) if _has_no_text(one)), None):
-                    raise raw.error(f"found {abbreviated(bad)} as answer, an object without a text", field=column)
-                yield from ((text, column == self.columns["positive"]) for text in _passages(row.get(column)))
+        is_split = "positive" in self.columns
+        for column in (self.columns["positive"], *self.negatives) if is_split else (self.columns["passage"],):
+            for answer in _items(row.get(column)):
+                if isinstance(answer, dict) and not _TEXTS & answer.keys():
+                    raise raw.error(f"found {abbreviated(answer)} as answer, an object without a text", field=column)
+        if is_split:
+            yield from ((text, True) for text in _passages(row.get(self.columns["positive"])))
+            yield from ((text, False) for column in self.negatives for text in _passages(row.get(column)))
             return
         texts, label = row.get(self.columns["passage"]), row.get(self.columns["label"])
         if not isinstance(texts, list):
@@ -298,11 +301,7 @@ def _items(value: Any) -> list[Any]:
 
 
 _ROLES = {"role", "from"}  # of messages, unlike passages
-_TEXTS = ("title", "text", "content", "value")
-
-
-def _has_no_text(value: Any) -> bool:
-    return isinstance(value, dict) and not any(name in value for name in _TEXTS)
+_TEXTS = {"title", "text", "content", "value"}  # of passages and messages
 
 
 def _is_among(label: Any, texts: list[Any]) -> list[bool]:
@@ -314,7 +313,8 @@ def _is_among(label: Any, texts: list[Any]) -> list[bool]:
 
 def _passage(value: Any) -> str:
     if isinstance(value, dict):
-        value = " ".join(str(value[name]) for name in _TEXTS if value.get(name))
+        text = next((value[name] for name in ("text", "content", "value") if value.get(name)), "")
+        value = f"{value.get('title') or ''} {text}"
     return str(value).strip() if isinstance(value, str | int | float) and value == value else ""
 
 

@@ -48,7 +48,7 @@ NUMBERED = [{"question": "It hums.", "answer": "Restart it.", "negative_1": "Hel
 ANSWERS = [{"question": one["query"], "answer": one["passage"], "is_correct": bool(one["label"])} for one in PAIRS]
 CONTENTS = {
     "query": "It hums.",
-    "positives": [{"content": "Restart it."}],
+    "positives": [{"text": "Restart it.", "value": 3}],
     "negatives": [{"content": "Hello!"}, {"content": "Plug it in."}],
 }
 PREFERENCE = {
@@ -175,9 +175,12 @@ def test_labels_say_which_answers_are_right_unless_they_are_none(tmp_path: Path,
 
 
 def test_an_answer_without_a_text_is_an_error(tmp_path: Path) -> None:
-    record = {"query": "It hums.", "pos": [{"body": "Restart it."}], "neg": ["Hello!"]}
-    with pytest.raises(DataError, match="as answer, an object without a text"):
-        pools(write_lines(tmp_path / "train.jsonl", record))
+    for bad in ({"body": "Restart it."}, {}):
+        sides = {"query": "It hums.", "pos": [bad], "neg": ["Hello!"]}
+        candidates = {"query": "It hums.", "candidates": ["Hello!", bad], "label": 0}
+        for number, record in enumerate((sides, candidates)):
+            with pytest.raises(DataError, match="as answer, an object without a text"):
+                pools(write_lines(tmp_path / f"{number}" / "train.jsonl", record))
 
 
 def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
