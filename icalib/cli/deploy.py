@@ -113,8 +113,9 @@ def export(
         run, out, format=format, calibration=calibration, distil=distil, limit=limit, license=license, **vars(place)
     )
     about = read_json(written / EXPORT_FILE)
-    if about["distilled"]:
-        say(f"the student has R@1 {about['R@1']:.3f} on test, the run {about['R@1 of the run']:.3f}")
+    if about["distilled"] and (its := about["metrics"].get("the run, test")):
+        own = about["metrics"]["this model, test"]
+        say(f"the student has R@1 {own['R@1']:.3f} on test, the run {its['R@1']:.3f}")
     say(f"{location(written)}: {about['format']}; README.md is its card")
 
 

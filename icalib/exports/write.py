@@ -13,7 +13,6 @@ from icalib.core.errors import SettingError
 from icalib.core.files import atomic_dir, read_json, write_json
 from icalib.core.storage import push
 from icalib.core.version import __version__
-from icalib.data.schema import Split
 from icalib.encoders.backbone import EMBEDDED, Tokenizer
 from icalib.exports.agreement import Agreement, Comparison, pools_to_compare
 from icalib.exports.choices import ExportFormat
@@ -24,17 +23,12 @@ from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.ranking import recall_at_k
 
 _WRITERS: Mapping[ExportFormat, Callable[..., Comparison]] = {
     "cross-encoder": write_cross_encoder,
     "sentence-transformer": write_sentence_transformer,
     "onnx": write_onnx,
 }
-
-
-def _recall(scores: Mapping[Split, PoolScores]) -> float:
-    return float(np.nanmean(recall_at_k(scores["test"], 1)))
 
 
 def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, license: str) -> None:
@@ -55,21 +49,23 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
     with atomic_dir(out) as folder:
         comparison = _WRITERS[format](subject, folder, tokenizer, texts)
         agreement = comparison.agreement(pools_to_compare(subject.run))
+        metrics = dict(_metrics(subject))
         about = {
             "version": 1,
             "format": format,
             "icalib": __version__,
             "method": subject.run.config.method,
             "distilled": subject.teacher is not None,
-            "R@1": _recall(subject.scores),
-            "R@1 of the run": _recall(subject.teacher or subject.scores),
+            "metrics": metrics,
             "data_digest": subject.run.data_digest,
             "calibration": subject.calibration.model_dump(mode="json"),
             "texts": texts.model_dump(mode="json") if texts else None,
             "agreement": agreement._asdict(),
         }
         write_json(folder / EXPORT_FILE, about)
-        card = model_card(subject, format, name=out.name, license=license, texts=texts, agreement=agreement)
+        card = model_card(
+            subject, format, name=out.name, license=license, texts=texts, agreement=agreement, metrics=metrics
+        )
         card.save(folder / "README.md")
     push(out)
 
@@ -92,6 +88,7 @@ def model_card(
     license: str,
     texts: PairTexts | None,
     agreement: Agreement,
+    metrics: Mapping[str, Mapping[str, float]],
 ) -> ModelCard:
     """Return the card of an exported model; `texts` is None if no stock tokenizer gives the tokens of training."""
     settings, backbone = subject.run.config, subject.run.config.backbone
@@ -111,7 +108,7 @@ def model_card(
         separator=repr(texts.utterance_separator) if texts else None,
         layout=subject.model.layout,
         limits=subject.model.layout.limits,
-        metrics=list(_metrics(subject)),
+        metrics=list(metrics.items()),
         lower_is_better=_LOWER_IS_BETTER,
         split=split,
         sizes=" to ".join(map(str, sorted({sizes.min(), sizes.max()}))),

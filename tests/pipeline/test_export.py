@@ -118,7 +118,7 @@ def test_a_student_of_any_run_is_a_cross_encoder(
     assert "| loss, test |" in text
     about = read_json(tmp_path / "student" / "icalib_export.json")
     assert about["distilled"] is True
-    assert about["R@1 of the run"] == pytest.approx(teacher.folder.result["test"]["R@1"])
+    assert about["metrics"]["the run, test"]["R@1"] == pytest.approx(teacher.folder.result["test"]["R@1"])
     (targets,) = around.runs.glob(".cache/distil-targets-*/targets.parquet")
     order = read_column(tiny_pools, "train", "label_order")
     rows = teacher.config.selection.rows("train", "labelled", order)
