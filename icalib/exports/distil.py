@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from icalib.core.errors import SettingError
 from icalib.core.events import Emit
 from icalib.core.files import atomic_write, file_digest
 from icalib.core.job import Artifact, LocalJob
@@ -92,11 +91,7 @@ def distilled(
 def _stages(run: FinishedRun, context: RunContext) -> tuple[Stages, StageCache]:
     config = run.config
     pool_set = read_pool_set(config.data)
-    if pool_set.digest != run.data_digest:
-        raise SettingError(
-            f"{config.data} has changed since {run.folder.path} was trained (digest {pool_set.digest}, then "
-            f"{run.data_digest}). Distilling needs the run's own pools: prepare them again as they were."
-        )
+    run.folder.check_trained_on(config.data, pool_set.digest)
     cache = StageCache(context.runs / CACHE, emit=context.emit)
     student = Composition(encoder=_student_encoder(config.settings.encoder), scoring=config.settings.scoring)
     return replace(stages_of(config, pool_set, context, cache), composition=student), cache

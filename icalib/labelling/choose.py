@@ -61,7 +61,7 @@ class Unlabelled:
         """
         pool_set = read_pool_set(data)
         if run is not None:
-            run.check_trained_on(data, pool_set)
+            run.folder.check_trained_on(data, pool_set.digest)
         order = read_column(data, "train", "label_order")
         if run is None:
             labelled = labelled_rows(pool_set, order)

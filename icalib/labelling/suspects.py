@@ -115,7 +115,7 @@ class Doubts:
 def find_suspects(run: FinishedRun, number: int, folds: int, context: RunContext) -> Suspects:
     """Return at most `number` labels that are probably wrong; errors are those of `out_of_fold_predictions`."""
     data, pool_set = run.config.data, read_pool_set(run.config.data)
-    run.check_trained_on(data, pool_set)
+    run.folder.check_trained_on(data, pool_set.digest)
     rows = run.config.selection.rows("train", "labelled", read_column(data, "train", "label_order"))
     names = read_rows(data, "train", rows, ["pool_id", "dialog_id"])
     if (num_dialogues := len(names["dialog_id"].unique())) < folds:

@@ -26,7 +26,7 @@ from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import Stage, StageCache, StageName
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
-from icalib.data.schema import Pool, PoolSet, Split
+from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.metrics.pairs import P_NONE, PoolScores
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS
@@ -79,10 +79,6 @@ class FinishedRun:
     def data_digest(self) -> str:
         """Digest of the pools that it was trained on."""
         return self.folder.data_digest
-
-    def check_trained_on(self, data: Path, pool_set: PoolSet) -> None:
-        """Refuse a pool folder with other pools than the run was trained on."""
-        self.folder.check_trained_on(data, pool_set.digest)
 
     @cached_property
     def has_softmax(self) -> bool:
