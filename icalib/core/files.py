@@ -131,6 +131,12 @@ def check_no_folder(path: Path) -> None:
         raise StorageError(f"can't write '{path}': it is a folder. Name a file.")
 
 
+def check_other_file(out: Path, source: Path, what: str) -> None:
+    """Refuse an output that is the input itself, `what` in words, which it would replace."""
+    if out.exists() and source.exists() and out.samefile(source):
+        raise SettingError(f"{out} is the {what} itself. Name another file for the output.")
+
+
 def check_empty(path: Path) -> None:
     """Refuse a path that can't be written as a whole folder: a file, or a folder that isn't empty."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, FiniteFloat
 from scipy.special import logit
 
@@ -95,16 +96,21 @@ class Calibrator(Settings):
             raise DamagedFileError(path, f"is not a calibrator ({error})", _CURE) from error
 
 
+def is_probability(score: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return whether each score is from 0 to 1, [N]."""
+    return (score >= 0) & (score <= 1)
+
+
 def detected_scale(score: FloatArray) -> Scale:
     """Return what scores are taken for: probabilities if all are from 0 to 1."""
-    return "probability" if bool(((score >= 0) & (score <= 1)).all()) else "logit"
+    return "probability" if bool(is_probability(score).all()) else "logit"
 
 
 def as_logit(score: FloatArray, scale: Scale) -> FloatArray:
     """Return scores as calibrators take them, [N]; probabilities of 0 and 1 become those of ±16, as in float32."""
     if scale == "logit":
         return score
-    if (wrong := score[(score < 0) | (score > 1)]).size:
+    if (wrong := score[~is_probability(score)]).size:
         raise DataError(
             f"found the score {wrong[0]:g} where probabilities from 0 to 1 were expected",
             "Give probabilities, or fit a calibrator with --scale logit on scores of any range.",

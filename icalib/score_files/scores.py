@@ -19,12 +19,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
-from icalib.core.files import atomic_write
+from icalib.core.files import atomic_write, check_other_file
 from icalib.data.sources.files import open_bytes, read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import Kind, check_distinct, delimiter_of, kind_of, read_rows, row_of
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.score_files.calibrator import Calibrator
+from icalib.score_files.calibrator import Calibrator, is_probability
 
 S = TypeVar("S", bound="Scored")
 N = TypeVar("N", bound="Named")
@@ -178,8 +178,7 @@ def _check_out(scores: Path, out: Path, kind: Kind) -> None:
         raise DataError("found a JSON document", "Write one JSON object a line (JSONL).", path=scores)
     if out.suffix != _SUFFIXES[kind]:
         raise SettingError(f"{out}: {scores.name} becomes a file that ends in {_SUFFIXES[kind]}. Name the output so.")
-    if out.exists() and out.samefile(scores):
-        raise SettingError(f"{out} is the score file itself. Name another file for the output.")
+    check_other_file(out, scores, "score file")
 
 
 class _Seen:
@@ -193,7 +192,7 @@ class _Seen:
         lowest, highest = self._calibrator.lowest, self._calibrator.highest
         self.num_pairs += len(score)
         self._num_outside += int(((score < lowest) | (score > highest)).sum())
-        self._num_unit += int(((score >= 0) & (score <= 1)).sum())
+        self._num_unit += int(is_probability(score).sum())
         return self._calibrator.prob(score)
 
     def notes(self) -> Iterator[str]:
@@ -214,19 +213,19 @@ class _Seen:
 def _with_probs(path: Path, columns: Columns, to_prob: ToProb) -> Iterator[dict[str, Any]]:
     rows = read_score_rows(path)
     while batch := list(islice(rows, BATCH_ROWS)):
-        score = _scores(batch, columns)
-        try:
-            prob_N = to_prob(score)
-        except DataError as error:
-            outside = next(raw for (raw, _), value in zip(batch, score, strict=True) if not 0 <= value <= 1)
-            raise DataError(error.found, error.cure, path=path, line=outside.line, field=columns.score) from None
-        for (raw, row), prob in zip(batch, prob_N.tolist(), strict=True):
+        for (raw, row), prob in zip(batch, _probs(batch, columns, to_prob).tolist(), strict=True):
             _check_free(path, raw.line, row)
             yield {**row, PROB: prob}
 
 
-def _scores(rows: Sequence[tuple[Raw, Mapping[str, Any]]], columns: Columns) -> FloatArray:
-    return np.array([parsed(Scored, raw, row, {"score": columns.score}).score for raw, row in rows])
+def _probs(rows: Sequence[tuple[Raw, Mapping[str, Any]]], columns: Columns, to_prob: ToProb) -> FloatArray:
+    """Return the calibrated probabilities of rows; a DataError names the first whose score can't be used."""
+    score = np.array([parsed(Scored, raw, row, {"score": columns.score}).score for raw, row in rows])
+    try:
+        return to_prob(score)
+    except DataError as error:
+        raw, _ = rows[int(np.argmin(is_probability(score)))]
+        raise raw.error(error.found, error.cure, columns.score) from None
 
 
 def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]], path: Path) -> None:
@@ -267,8 +266,7 @@ def _write_parquet(path: Path, out: Path, columns: Columns, to_prob: ToProb) -> 
         for batch in _parquet_batches(path):
             values = batch[columns.score].to_pylist()
             rows = [(Raw(path, num_rows + n, "", cure=_CURE), {columns.score: v}) for n, v in enumerate(values, 1)]
-            score = _scores(rows, columns)
-            writer.write_batch(batch.append_column(added, pa.array(to_prob(score))))
+            writer.write_batch(batch.append_column(added, pa.array(_probs(rows, columns, to_prob))))
             num_rows += batch.num_rows
 
 

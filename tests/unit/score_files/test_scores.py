@@ -175,6 +175,12 @@ def test_the_index_that_pandas_writes_stays_and_a_score_that_is_no_probability_i
     with pytest.raises(DataError, match=r"found the score 1\.5 where probabilities") as caught:
         apply(probabilities, path, tmp_path / "other.csv", COLUMNS)
     assert (caught.value.path, caught.value.line, caught.value.field) == (str(path), 3, "score")
+    pq.write_table(
+        pa.table({"query": ["q", "q"], "candidate": ["a", "b"], "score": [0.5, 1.5]}), tmp_path / "p.parquet"
+    )
+    with pytest.raises(DataError, match=r"found the score 1\.5 where probabilities") as caught:
+        apply(probabilities, tmp_path / "p.parquet", tmp_path / "other.parquet", COLUMNS)
+    assert (caught.value.path, caught.value.line) == (str(tmp_path / "p.parquet"), 2)
 
 
 def test_scores_unlike_those_fitted_on_are_pointed_out(tmp_path: Path) -> None:
