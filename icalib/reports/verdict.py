@@ -197,19 +197,15 @@ def _probabilities(best: MethodFacts) -> str:
         return ""
     measured = f"ECE {format_value(ece)}, 95 % interval {format_value(best.ece.low)}–{format_value(best.ece.high)}"
     top1 = best.ece_top1
-    if best.ece.high <= USABLE_ECE and top1 is not None and top1.low > USABLE_ECE:
+    if best.ece.high <= USABLE_ECE:
+        if top1 is None or top1.low <= USABLE_ECE:
+            return f"The probabilities of {best} can be used as they are ({measured})."
         better = _calibrated(best, "ECE_top1", top1.low)
+        cure = f": with `--set calibration=NAME` {_listed(better)}" if better else "; no calibrator is clearly better"
         return (
             f"The probabilities of {best} suit all pairs ({measured}), but not the best candidate of each pool "
-            f"(ECE_top1 {format_value(best.means['ECE_top1'])})"
-            + (
-                f": with `--set calibration=NAME` {_listed(better)}."
-                if better
-                else "; no calibrator is clearly better."
-            )
+            f"(ECE_top1 {format_value(best.means['ECE_top1'])}){cure}."
         )
-    if best.ece.high <= USABLE_ECE:
-        return f"The probabilities of {best} can be used as they are ({measured})."
     better = _calibrated(best, "ECE", best.ece.low)
     if better:
         return f"Calibrate the probabilities of {best} ({measured}), by `--set calibration=NAME`: {_listed(better)}."
