@@ -27,6 +27,11 @@ class FittedMap(Settings):
         """Return probabilities in [0, 1], [N]; a softmax needs the P pools' numbers of candidates."""
         raise NotImplementedError
 
+    @property
+    def of_pairs(self) -> FittedMap:
+        """The map for pairs whose pool isn't known."""
+        return self
+
 
 @final
 class AffineMap(FittedMap):
@@ -78,11 +83,18 @@ class PoolSoftmaxMap(FittedMap):
 
     kind: Literal["pool-softmax"] = "pool-softmax"
     slope: Annotated[PositiveFloat, FiniteFloat]  # a
+    pairs: AffineMap
+    """For pairs whose pool isn't known."""
 
     @override
     def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
         assert sizes_P is not None
         return pool_softmax(self.slope * logit_N, sizes_P)
+
+    @property
+    @override
+    def of_pairs(self) -> AffineMap:
+        return self.pairs
 
 
 AnyMap = Annotated[AffineMap | IsotonicMap | FocalInverseMap | PoolSoftmaxMap, Field(discriminator="kind")]

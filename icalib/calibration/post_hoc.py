@@ -10,7 +10,15 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, PriorShift, Temperature
+from icalib.calibration.calibrator import (
+    AbstractCalibrator,
+    Isotonic,
+    Platt,
+    PoolSoftmax,
+    PriorShift,
+    Temperature,
+    has_one_right,
+)
 from icalib.calibration.fitted import pair_logit
 from icalib.core.component import short_name
 from icalib.core.run_tables import METRIC_SCHEMA
@@ -18,9 +26,12 @@ from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.ranking import top_candidate
 
-POST_HOC: Mapping[str, AbstractCalibrator.Config] = MappingProxyType(
-    {short_name(each): each.Config() for each in (Temperature, Platt, Isotonic, PriorShift, PoolSoftmax)}
-)  # the calibrators that every run is evaluated with, by short name
+POST_HOC: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
+    {
+        "null": None,
+        **{short_name(each): each.Config() for each in (Temperature, Platt, Isotonic, PriorShift, PoolSoftmax)},
+    }
+)  # the calibrators that every run is evaluated with, by their values of `calibration`
 
 
 def _of_pairs(metric: Callable[..., float]) -> Callable[[PoolScores], float]:
@@ -47,22 +58,25 @@ def post_hoc_metrics(
 ) -> pa.Table:
     """Return ECE, ECE_top1, NLL and Brier score on test after each calibrator of POST_HOC.
 
-    The table is of METRIC_SCHEMA, without intervals. `validation` and `test` are PREDICTION_SCHEMA. The prior shift
-    needs `train_prior`, the fraction of right pairs in training, and `focal_gamma`, the loss's γ (0 for another loss);
-    without it there is none.
+    The table is of METRIC_SCHEMA, without intervals. `validation` and `test` are uncalibrated predictions
+    (PREDICTION_SCHEMA). The prior shift needs `train_prior`, the fraction of right pairs in training, and
+    `focal_gamma`, the loss's γ (0 for another loss); without it there is none.
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
+    known_sizes, test_sizes = (np.diff(pools.offsets) for pools in (known, scores))
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
         if isinstance(config, PriorShift.Config):
             if train_prior is None:
                 continue
             config = PriorShift.Config(gamma=focal_gamma)
-        if isinstance(config, PoolSoftmax.Config) and not known.answerable.all():
+        if isinstance(config, PoolSoftmax.Config) and not has_one_right(known.label, known_sizes):
             continue
-        fitted = config.build().fit(known_logit, known.label, train_prior=train_prior, sizes_P=np.diff(known.offsets))
-        after = replace(scores, prob=fitted.apply(test_logit, np.diff(scores.offsets)))
+        after = scores
+        if config is not None:
+            fitted = config.build().fit(known_logit, known.label, train_prior=train_prior, sizes_P=known_sizes)
+            after = replace(scores, prob=fitted.apply(test_logit, test_sizes))
         rows += [
             ("test", post_hoc_tag(metric, name), measure(after), math.nan, math.nan)
             for metric, measure in _METRICS.items()

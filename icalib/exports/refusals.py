@@ -55,7 +55,7 @@ def _exact_formats(run: FinishedRun, calibration: CalibrationChoice) -> list[Exp
 
 def _parts(run: FinishedRun, calibration: CalibrationChoice) -> Iterator[tuple[str, tuple[ExportFormat, ...]]]:
     """Yield what a run does that not every format expresses, with the formats that do."""
-    method, map_ = run.config.settings, run.fitted.calibration
+    method, map_ = run.config.settings, run.fitted.of_pairs.calibration
     if (calibration == "run" or not method.regime.trains) and not isinstance(map_, AffineMap | None):
         linear = "--calibration platt" if method.regime.trains else "a run with --set calibration=platt"
         yield f"its calibration is {own_calibrator(run)}, which isn't linear in the logit ({linear} is)", ()

@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 import pyarrow as pa
 import torch
 
-from icalib.calibration.calibrator import AbstractCalibrator, Platt, Temperature
-from icalib.calibration.fitted import AffineMap, FittedMap
+from icalib.calibration.calibrator import AbstractCalibrator, Platt, PoolSoftmax, Temperature
+from icalib.calibration.fitted import AffineMap, FittedMap, PoolSoftmaxMap
 from icalib.core.component import short_name
 from icalib.data.schema import Split
 from icalib.encoders.transformer import AbstractEncoder
@@ -58,6 +58,7 @@ class Subject(Generic[M]):
 
 def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
     """Return the first model of a run."""
+    choice = _for_pairs(run, choice)
     folder, estimator = run.members[0]
     model = load_ranker(folder / "cross").eval()  # with the weights of training: scoring rounds them
     return Subject(run=run, model=model, estimator=estimator, **_calibrated(run, choice))
@@ -65,6 +66,7 @@ def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
 
 def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedUntrained]:
     """Return the bi-encoder of a run that ranks by nothing else."""
+    choice = _for_pairs(run, choice)
     folder = next((path for path, _ in run.members), None)
     method, cpu = run.config.settings, torch.device("cpu")
     model = LoadedUntrained.load(method.encoder, folder / "similarity" if folder else None, cpu)
@@ -72,8 +74,8 @@ def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Loaded
     if method.regime.trains and folder is not None:
         fitted = SumOfParts.load(folder / PARTS_FILE)  # the logit is made of the cosine alone
         of_cosine = AffineMap(slope=fitted.weight("similarity"), offset=fitted.offset)
-    elif choice != "run" and isinstance(run.fitted.calibration, AffineMap):
-        of_cosine = run.fitted.calibration  # an untrained run's logit is that of its calibrated probability
+    elif choice != "run" and isinstance(own := run.fitted.of_pairs.calibration, AffineMap):
+        of_cosine = own  # an untrained run's logit is that of its calibrated probability
     else:
         return subject
     slope, offset = subject.affine.slope, subject.affine.offset
@@ -81,9 +83,17 @@ def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Loaded
     return replace(subject, calibration=composed)
 
 
+def _for_pairs(run: FinishedRun, choice: CalibrationChoice) -> CalibrationChoice:
+    """Return a choice that gives probabilities to pairs: Platt scaling instead of a softmax over the pool."""
+    has_softmax = isinstance(run.fitted.calibration, PoolSoftmaxMap)
+    return "platt" if choice == "run" and has_softmax else choice
+
+
 def own_calibrator(run: FinishedRun) -> str:
-    """Return the name of the calibrator that a run has fitted."""
+    """Return the name of the calibrator that a run has fitted for pairs."""
     calibrator = run.config.settings.calibrator
+    if isinstance(calibrator, PoolSoftmax.Config):
+        return "platt"
     return "none" if calibrator is None else short_name(calibrator.owner)
 
 

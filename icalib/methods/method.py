@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from pydantic import SerializeAsAny, model_validator
 
-from icalib.calibration.calibrator import AbstractCalibrator, Platt, PriorShift
+from icalib.calibration.calibrator import AbstractCalibrator, Platt, PoolSoftmax, PriorShift
 from icalib.core.combination import Combinable, check_combination
 from icalib.losses.focal import FocalLoss
 from icalib.metrics.classification import Decision
@@ -23,10 +23,10 @@ class Method(Composition):
 
     regime: SerializeAsAny[AbstractRegime.Config] = Supervised.Config()
     """Training regime, such as supervised training, an ensemble or self-training."""
-    calibration: SerializeAsAny[AbstractCalibrator.Config] | None = None
-    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, pool-softmax, or null.
-    It changes probabilities, never the ranking. Pseudo labels use probabilities without it; the weights of a sum of
-    parts are fitted on validation in any case."""
+    calibration: SerializeAsAny[AbstractCalibrator.Config] | None = PoolSoftmax.Config()
+    """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, null, or pool-softmax,
+    which is platt where a validation pool hasn't exactly one right candidate. It changes probabilities, not the
+    ranking. Pseudo labels use probabilities without it; a sum of parts is fitted on validation in any case."""
     decision: Decision = "threshold"
     """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
     pool's best one (argmax, which ICAST's table uses for JM and GRN)."""
@@ -63,8 +63,7 @@ class Method(Composition):
 
     @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
-        """The calibrator that is fitted: without training, where scores are no probabilities, Platt scaling if none is
-        set.
+        """The calibrator that is fitted: without training, where scores are no probabilities, Platt scaling for none.
 
         A prior shift is for the cross-encoder alone: the offset of a sum of parts is fitted to validation's prior.
         """

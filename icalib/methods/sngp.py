@@ -18,10 +18,12 @@ presets = {
         "head.likelihood": "gaussian",
         "uncertainty.integration": "mean_field",
         "uncertainty.mean_field_factor": 0.1,
+        "calibration": None,
     },
 }
-"""`released`: posterior variances and probabilities as the code of SNGP's authors scales them. They don't scale random
-features by √(2/L) and have a ridge s = 1/1000, which is `ridge` 2/L and `effective_n` 1/s here."""
+"""`released`: posterior variances and probabilities as the code of SNGP's authors scales them, without a calibrator.
+They don't scale random features by √(2/L) and have a ridge s = 1/1000, which is `ridge` 2/L and `effective_n` 1/s here.
+"""
 
 
 def method() -> Method:

@@ -50,6 +50,16 @@ class Fitted(Settings):
         """Schema of prediction tables: PREDICTION_SCHEMA, and p_none if it was fitted."""
         return PREDICTION_SCHEMA if self.none_of_these is None else PREDICTION_SCHEMA.append(_P_NONE)
 
+    @property
+    def of_pairs(self) -> Fitted:
+        """The values for pairs whose pool isn't known."""
+        return self if self.calibration is None else self.model_copy(update={"calibration": self.calibration.of_pairs})
+
+    @property
+    def uncalibrated(self) -> Fitted:
+        """The values without a calibrator; scores that are no probabilities keep one, for pairs."""
+        return self.of_pairs if self.predicts_scores else self.model_copy(update={"calibration": None})
+
     def summarise(self, predictions: pa.Table, *, seed: int, also: Sequence[str] = ()) -> pa.Table:
         """Compute all metrics of predictions; see `metrics.summary.summarise`."""
         return summarise(predictions, threshold=self.decision_threshold, decision=self.decision, seed=seed, also=also)
@@ -118,9 +128,10 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
     prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit, pool_sizes(chosen.row))
     ranking = chosen.ranking
-    if fitted.predicts_scores and isinstance(fitted.calibration, AffineMap):
+    of_pairs = fitted.of_pairs.calibration
+    if fitted.predicts_scores and isinstance(of_pairs, AffineMap):
         # the scale of scores isn't comparable with the logits of other methods
-        ranking = fitted.calibration.slope * logit + fitted.calibration.offset
+        ranking = of_pairs.slope * logit + of_pairs.offset
     columns = {
         "pool_id": chosen.pool_id,
         "candidate": chosen.candidate,

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from icalib.calibration.fitted import PoolSoftmaxMap
 from icalib.core.component import validated_file
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import content_digest, file_digest, read_json
@@ -82,9 +81,8 @@ class FinishedRun:
 
     @cached_property
     def has_softmax(self) -> bool:
-        """Whether probabilities are those of a softmax over a pool."""
-        has_loss = bool(self.members) and self.config.settings.loss.link == "softmax"
-        return has_loss or isinstance(self.fitted.calibration, PoolSoftmaxMap)
+        """Whether a pair alone has no probability, since the loss compares the candidates of a pool."""
+        return bool(self.members) and self.config.settings.loss.link == "softmax"
 
     def check_has_models(self) -> None:
         """Refuse a run whose method has no models to load."""
@@ -216,12 +214,16 @@ def checkpoint_digest(folder: Path) -> str:
     return content_digest({**files, "ranker": read_json(folder / "ranker.json")})
 
 
-def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Pool]) -> pa.Table:
+def unlabelled_predictions(
+    run: FinishedRun, members: Loaded, pools: Sequence[Pool], *, of_pairs: bool = False
+) -> pa.Table:
     """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend.
 
+    With `of_pairs` they only say which pairs share a context, and probabilities are those of each pair alone.
     Equal candidates of a pool have the predictions of the first one, unless the method reads their places in it.
     """
     shard = run.config.settings.scoring.pools_per_shard
+    fitted = run.fitted.of_pairs if of_pairs else run.fitted
     with tempfile.TemporaryDirectory() as folder:
         store = members.tokenize(pools, Path(folder) / "questions.arrow")
         tables = [
@@ -233,7 +235,7 @@ def unlabelled_predictions(run: FinishedRun, members: Loaded, pools: Sequence[Po
                         child_seed(run.config.seed, "questions", start),
                     )
                 ],
-                run.fitted,
+                fitted,
             )
             for start in range(0, len(pools), shard)
         ]

@@ -119,7 +119,7 @@ class LoadedRanker:
         return self._guarantees.answers(checked, self._score(pools), options)
 
     def predict_proba(self, pairs: Iterable[tuple[Context, str]]) -> FloatArray:
-        """Return the calibrated probability [N] that each candidate is right in its context.
+        """Return the calibrated probability [N] that each candidate is right in its context, whatever others there are.
 
         Candidates of equal contexts are scored together, which is faster. A SettingError says that the method has
         probabilities of whole pools only.
@@ -139,7 +139,7 @@ class LoadedRanker:
         ]
         probs = np.empty(len(checked))
         if pools:
-            probs[[row for rows in rows_of.values() for row in rows]] = self._score(pools).prob
+            probs[[row for rows in rows_of.values() for row in rows]] = self._score(pools, of_pairs=True).prob
         return probs
 
     @cached_property
@@ -151,8 +151,8 @@ class LoadedRanker:
     def _guarantees(self) -> Guarantees:
         return Guarantees(self.run.folder)
 
-    def _score(self, pools: Sequence[Pool]) -> PoolScores:
-        return unlabelled_scores(unlabelled_predictions(self.run, self.members, pools), pools)
+    def _score(self, pools: Sequence[Pool], *, of_pairs: bool = False) -> PoolScores:
+        return unlabelled_scores(unlabelled_predictions(self.run, self.members, pools, of_pairs=of_pairs), pools)
 
 
 def _question(number: int, question: Any) -> Question:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from icalib.calibration.calibrator import PoolSoftmax
 from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.errors import SettingError
@@ -119,8 +118,8 @@ def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: Po
     record = RunRecord(folder, context.emit)
     context = replace(context, emit=record)
     cache = StageCache(context.runs / CACHE, emit=record, recomputed=context.recomputed if fresh else None)
-    fitted = _train_and_predict(folder, config, pool_set, context, cache)
-    _write_metrics(folder, fitted, config, pool_set, context.evaluated)
+    fitted, scores = _train_and_predict(folder, config, pool_set, context, cache)
+    _write_metrics(folder, fitted, scores, config, pool_set)
     record.show()
     _write_result(folder, config, cache, context.evaluated, time.monotonic() - begun)
     push(folder.path)
@@ -141,10 +140,6 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
     method.regime.check()
     if method.uncertainty.needs == "dropout":
         method.encoder.check_dropout()
-    if isinstance(method.calibration, PoolSoftmax.Config) and pool_set.num_unanswerable:
-        raise SettingError(
-            f"pool-softmax needs a right candidate in each pool; some of {config.data} have none. Use platt."
-        )
     if method.regime.needs_intents():
         _check_intents(config, pool_set)
 
@@ -183,7 +178,7 @@ def _check_intents(config: RunConfig, pool_set: PoolSet) -> None:
 
 def _train_and_predict(
     folder: RunFolder, config: RunConfig, pool_set: PoolSet, context: RunContext, cache: StageCache
-) -> Fitted:
+) -> tuple[Fitted, dict[Split, MemberScores]]:
     method = config.settings
     regime: AbstractRegime = method.regime.build()
     stages = stages_of(config, pool_set, context, cache)
@@ -203,7 +198,9 @@ def _train_and_predict(
         if intents:
             names = dict(enumerate(pool_set.intents))
             folder.write_json(INTENTS_FILE, {"intents": names, "members": [read_json(path) for path in intents]})
-    scores = {split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated}
+    scores: dict[Split, MemberScores] = {
+        split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated
+    }
     fitted = fit(scores["validation"], method, partial(_train_prior, method, pool_set))
     if fitted.none_of_these is None and pool_set.num_unanswerable:
         context.emit(
@@ -220,7 +217,7 @@ def _train_and_predict(
     if context.keep_checkpoints and trained.members:
         _keep_checkpoints(trained.members, folder)
     fitted.save(folder.fitted_path)
-    return fitted
+    return fitted, scores
 
 
 def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache) -> Stages:
@@ -238,16 +235,15 @@ def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: 
 
 
 def _write_metrics(
-    folder: RunFolder, fitted: Fitted, config: RunConfig, pool_set: PoolSet, evaluated: Sequence[Split]
+    folder: RunFolder, fitted: Fitted, scores: Mapping[Split, MemberScores], config: RunConfig, pool_set: PoolSet
 ) -> None:
     tables: list[pa.Table] = []
-    for split in evaluated:
+    for split in scores:
         table = fitted.summarise(folder.predictions(split), seed=config.seed, also=config.metrics)
         tables.append(table.add_column(0, METRIC_SCHEMA.field("split"), pa.array([split] * table.num_rows)))
     method = config.settings
-    if "test" in evaluated and (method.calibration is None or method.calibrator is None):
-        # Metrics of each calibrator, for methods without one.
-        validation, test = folder.predictions("validation"), folder.predictions("test")
+    if "test" in scores:
+        validation, test = (prediction_table(scores[split], fitted.uncalibrated) for split in EVALUATED)
         prior = _train_prior(method, pool_set, pool_sizes(validation["pool_id"].to_numpy()))
         tables.append(post_hoc_metrics(validation, test, train_prior=prior, focal_gamma=method.focal_gamma))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))

@@ -14,13 +14,12 @@ of `rows_per_shard` does. The same job always gives the same scores, whichever p
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -63,7 +62,7 @@ class PairFile(Settings):
 class ScorePairsJob(ShardedJob):
     """Scores the rows of Parquet files."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # probabilities for the sizes of the run's pools
+    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # pairs aren't scored beside pools of the same file
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch` of the run."
 
@@ -95,7 +94,7 @@ class ScorePairsJob(ShardedJob):
         with atomic_write(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
                 chunk = _chunk(file.path, first_row, rows, ranker.context_turns)
-                if ranker.run.has_softmax and not all(chunk.is_row):
+                if ranker.run.has_softmax and not chunk.has_pools:
                     raise _needs_pools(file.path, ranker.run)
                 table = _output(file.name, chunk, ranker)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)
@@ -231,8 +230,8 @@ def _needs_pools(path: Path, run: FinishedRun) -> SettingError:
     )
 
 
-def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Iterate over chunks of a file's rows, with the number of their first row."""
+def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, Sequence[dict[str, Any]]]]:
+    """Iterate over chunks of a file's rows, all pools or all pairs, with the number of their first row."""
     filesystem, key = _filesystem(path)
     stop = start + num_rows
     with _parsing(path), pq.ParquetFile(key, filesystem=filesystem) as file:
@@ -245,8 +244,15 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, list[d
         for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=columns):
             first, last = max(start, row), min(stop, row + batch.num_rows)
             if first < last:
-                yield first, batch.slice(first - row, last - first).to_pylist()
+                rows = batch.slice(first - row, last - first).to_pylist()
+                for _, group in groupby(enumerate(rows, start=first), lambda each: _is_pool(each[1])):
+                    numbers, alike = zip(*group, strict=True)
+                    yield numbers[0], alike
             row += batch.num_rows
+
+
+def _is_pool(row: Mapping[str, Any]) -> bool:
+    return row.get("candidates") is not None
 
 
 @contextmanager
@@ -263,7 +269,7 @@ def _parsing(path: Path) -> Generator[None, None, None]:
 
 class _Chunk(NamedTuple):
     pools: list[Pool]
-    is_row: list[bool]
+    has_pools: bool
     """Whether each pool is a row of the file, and not consecutive pairs of one context, which are scored together."""
     positions: list[tuple[int, int]]
     """Row and candidate of each pair."""
@@ -271,33 +277,32 @@ class _Chunk(NamedTuple):
 
 def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_turns: int) -> _Chunk:
     pools: list[tuple[tuple[Utterance, ...], list[str]]] = []
-    is_row: list[bool] = []
+    has_pools = _is_pool(rows[0])
     positions: list[tuple[int, int]] = []
     previous: tuple[Utterance, ...] | None = None
     for row, values in enumerate(rows, start=first_row):
-        turns, candidates, is_pool = _row(values, location(path), row + 1)
+        turns, candidates = _row(values, location(path), row + 1)
         context = turns[-context_turns:]
-        if not is_pool and context == previous:
+        if not has_pools and context == previous:
             pools[-1][1].extend(candidates)
         else:
             pools.append((context, [*candidates]))
-            is_row.append(is_pool)
-        previous = None if is_pool else context
+        previous = context
         positions.extend((row, index) for index in range(len(candidates)))
-    return _Chunk([unlabelled_pool(f"{number:09d}", *each) for number, each in enumerate(pools)], is_row, positions)
+    return _Chunk([unlabelled_pool(f"{number:09d}", *each) for number, each in enumerate(pools)], has_pools, positions)
 
 
-def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance, ...], tuple[str, ...], bool]:
+def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance, ...], tuple[str, ...]]:
     context = [values["context"]] if isinstance(values["context"], str) else values["context"]
-    if values.get("candidates") is None:
+    if not _is_pool(values):
         pair = validated(Pair, {**values, "context": context}, path=path, line=line)
-        return pair.context, (pair.candidate,), False
+        return pair.context, (pair.candidate,)
     pool = validated(Candidates, {**values, "context": context}, path=path, line=line)
-    return pool.context, pool.candidates, True
+    return pool.context, pool.candidates
 
 
 def _output(name: str, chunk: _Chunk, ranker: LoadedRanker) -> pa.Table:
-    predictions = unlabelled_predictions(ranker.run, ranker.members, chunk.pools)
+    predictions = unlabelled_predictions(ranker.run, ranker.members, chunk.pools, of_pairs=not chunk.has_pools)
     scores = unlabelled_scores(predictions, chunk.pools)
     rows, candidates = zip(*chunk.positions, strict=True)
     columns = {
@@ -308,5 +313,6 @@ def _output(name: str, chunk: _Chunk, ranker: LoadedRanker) -> pa.Table:
         **{each: predictions[each] for each in ("logit", "prob", "logit_var", "prob_var", "mutual_information")},
     }
     if scores.p_none is not None:
-        columns[P_NONE] = pa.array(scores.p_none[scores.pool], mask=~np.array(chunk.is_row)[scores.pool])
+        p_none = scores.p_none[scores.pool] if chunk.has_pools else [None] * len(rows)
+        columns[P_NONE] = pa.array(p_none, pa.float64())
     return pa.table(columns)

@@ -102,13 +102,3 @@ def test_a_generator_that_can_not_be_loaded_is_refused_first(tiny_pools: Path, t
     settings = small_settings("gray", tiny_pools, tiny_bert, **{"regime.generator": str(tmp_path / "nothing")})
     with pytest.raises(SettingError, match="can't load the generator"):
         check_fits(settings, read_pool_set(tiny_pools))
-
-
-def test_a_softmax_over_pools_is_refused_first_where_some_have_no_right_candidate(
-    tiny_pools: Path, tiny_bert: Path
-) -> None:
-    settings = small_settings("bert", tiny_pools, tiny_bert, calibration="pool-softmax")
-    pool_set = read_pool_set(tiny_pools)
-    check_fits(settings, pool_set)
-    with pytest.raises(SettingError, match="needs a right candidate in each pool"):
-        check_fits(settings, pool_set.model_copy(update={"num_unanswerable": {"test": 1}}))

@@ -42,7 +42,7 @@ def make(tmp_path_factory: pytest.TempPathFactory, tiny_pools: Path, tiny_bert: 
 
 @pytest.fixture(scope="module")
 def bert(make: Runs) -> RunFolder:
-    return make("bert")[0]
+    return make("bert", calibration=None)[0]
 
 
 def columns(run: RunFolder, *names: str) -> list[np.ndarray]:
@@ -51,7 +51,7 @@ def columns(run: RunFolder, *names: str) -> list[np.ndarray]:
 
 
 def test_a_random_feature_head_predicts_from_its_posterior_in_one_pass(bert: RunFolder, make: Runs) -> None:
-    gpf, listener = make("gpf-bert", **{"head.num_features": 64})
+    gpf, listener = make("gpf-bert", **{"head.num_features": 64, "calibration": None})
     assert listener.stages["domain-pretraining"]  # all methods share it
     assert read_posterior(gpf.checkpoint_path / "cross")["factor"].shape == (64, 64)
     logit, prob, logit_var, information, passes = columns(
@@ -78,7 +78,7 @@ def test_gibbs_chains_run_by_ray_are_those_of_one_process(bert: RunFolder, make:
 
 
 def test_an_ensemble_averages_its_members_and_shares_the_first_with_bert(bert: RunFolder, make: Runs) -> None:
-    ensemble, listener = make("ensemble", **{"regime.num_members": 2})
+    ensemble, listener = make("ensemble", **{"regime.num_members": 2, "calibration": None})
     assert listener.stages["teacher"]  # bert's
     assert not listener.stages["member-1/teacher"]
     stages = {stage["name"]: Path(stage["path"]) for stage in ensemble.stages}
@@ -103,8 +103,9 @@ def test_a_calibrator_changes_probabilities_but_no_ranking(bert: RunFolder, make
     assert fitted.calibration is not None
     np.testing.assert_allclose(prob, fitted.calibration.apply(logit, pool_sizes(row)), rtol=1e-9)
     assert not np.allclose(prob, raw_prob)
-    # Every run is also measured with each calibrator.
+    # Every run is also measured with each calibrator, and without.
     assert bert.result["test"][f"NLL@{name}"] == pytest.approx(calibrated.result["test"]["NLL"], rel=1e-6)
+    assert calibrated.result["test"]["NLL@null"] == pytest.approx(bert.result["test"]["NLL"], rel=1e-6)
 
 
 def test_icast_takes_its_gain_from_a_posterior(make: Runs) -> None:

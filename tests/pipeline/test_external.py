@@ -15,6 +15,7 @@ import icalib
 from icalib.core.errors import SettingError
 from icalib.encoders.off_the_shelf import StockRanker
 from icalib.pipeline.evaluation import Fitted
+from icalib.scoring.column import pool_sizes
 
 
 def test_a_stock_reranker_is_a_row_of_compare(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
@@ -36,9 +37,10 @@ def test_a_stock_reranker_is_a_row_of_compare(tiny_pools: Path, tiny_bert: Path,
     fitted = Fitted.load(run.folder.fitted_path).calibration
     assert fitted is not None
     prob = predictions["prob"].to_numpy()
-    assert prob == pytest.approx(fitted.apply(raw), abs=1e-5)
-    assert predictions["logit"].to_numpy() == pytest.approx(logit(prob))
-    assert np.abs(prob - expit(raw)).max() > 0.01  # Platt scaling on validation, not the model's own sigmoid
+    assert prob == pytest.approx(fitted.apply(raw, pool_sizes(predictions["pool_id"].to_numpy())), abs=1e-5)
+    of_pairs = fitted.of_pairs.apply(raw)
+    assert predictions["logit"].to_numpy() == pytest.approx(logit(of_pairs), abs=1e-5)
+    assert np.abs(of_pairs - expit(raw)).max() > 0.01  # Platt scaling on validation, not the model's own sigmoid
 
 
 def test_a_model_that_can_not_be_used_is_refused_before_anything_runs(

@@ -91,7 +91,7 @@ def test_a_label_has_no_influence_on_what_its_pool_gets(
     other = small_run(tmp_path / "changed", tiny_bert, around)
     assert labelled_ids(other) == ids
     before, after = (
-        table.to_pandas().groupby("pool_id")["prob"] for table in map(predicted, (bert, other), [around] * 2)
+        table.to_pandas().groupby("pool_id")["logit"] for table in map(predicted, (bert, other), [around] * 2)
     )
     assert before.get_group(ids[0]).tolist() == pytest.approx(after.get_group(ids[0]).tolist(), rel=1e-9)
     differs = [before.get_group(one).tolist() != pytest.approx(after.get_group(one).tolist(), rel=1e-9) for one in ids]

@@ -17,7 +17,7 @@ from icalib.calibration.calibrator import (
     smoothed_targets,
 )
 from icalib.calibration.fitted import PoolSoftmaxMap
-from icalib.core.errors import DataError, SettingError
+from icalib.core.errors import SettingError
 from icalib.metrics.calibration import ece, nll
 
 CALIBRATORS: dict[str, AbstractCalibrator] = {
@@ -137,6 +137,16 @@ def test_a_softmax_over_pools_finds_the_slope_whatever_a_pools_level() -> None:
 
 
 @pytest.mark.parametrize("sizes", [None, np.array([2, 2])])
-def test_a_softmax_over_pools_needs_a_right_candidate_in_each(sizes: np.ndarray | None) -> None:
-    with pytest.raises(DataError, match="needs pools with a right candidate each"):
-        PoolSoftmax.Config().build().fit(np.arange(4.0), np.array([0, 1, 0, 0]), sizes_P=sizes)
+@pytest.mark.parametrize("label", [[0, 1, 0, 0], [0, 1, 1, 1]])
+def test_a_softmax_is_platt_scaling_unless_each_pool_has_one_right_candidate(
+    sizes: np.ndarray | None, label: list[int]
+) -> None:
+    scores, labels = np.arange(4.0), np.array(label)
+    found = PoolSoftmax.Config().build().fit(scores, labels, sizes_P=sizes)
+    assert found == CALIBRATORS["platt"].fit(scores, labels)
+
+
+def test_a_pair_without_its_pool_has_platts_probability() -> None:
+    logit, label, sizes = choices(50, slope=1.7)
+    fitted = PoolSoftmax.Config().build().fit(logit, label, sizes_P=sizes)
+    assert fitted.of_pairs == CALIBRATORS["platt"].fit(logit, label) != fitted

@@ -37,6 +37,7 @@ def held_out() -> pa.Table:
 def test_the_values_are_those_of_a_map_fitted_on_validation(validation: pa.Table, held_out: pa.Table) -> None:
     rows = post_hoc_metrics(validation, held_out, train_prior=0.5).to_pylist()
     values = {row["metric"]: row["value"] for row in rows}
+    assert values["NLL@null"] == nll(*(held_out[name].to_numpy() for name in ("prob", "label")))
     fitted = fit_on(PoolScores.from_predictions(validation), Platt.Config())
     scores = PoolScores.from_predictions(held_out)
     prob = fitted.apply(prob_logit(scores.prob))
@@ -52,7 +53,7 @@ def test_without_training_there_is_no_prior_to_shift(validation: pa.Table, held_
     metrics = post_hoc_metrics(validation, held_out, train_prior=None)["metric"].to_pylist()
     assert metrics == [
         f"{m}@{name}"
-        for name in ("temperature", "platt", "isotonic", "pool-softmax")
+        for name in ("null", "temperature", "platt", "isotonic", "pool-softmax")
         for m in ("ECE", "ECE_top1", "NLL", "Brier")
     ]
 
