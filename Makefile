@@ -88,10 +88,9 @@ docs: $(DOCS_TOOLS) ## the documentation as a site in build/site; every link is 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "To read it: $(BIN)/python -m http.server --directory build/site"
 
-results: $(DOCS_TOOLS) ## write the tables and pictures of docs/ from docs/results/*.yaml and the presets
+results: $(DOCS_TOOLS) ## write the tables and pictures of docs/ from docs/results/*.yaml
 	$(BIN)/python docs/results.py
 	$(BIN)/python docs/pictures.py
-	$(BIN)/python docs/presets.py
 
 cast: $(DOCS_TOOLS) ## record the terminal of the quick start anew, in minutes
 	$(BIN)/python docs/cast.py

@@ -2,7 +2,7 @@
 
 A source is the place in the paper (`§5.3`, `Eq. 4`), `authors' code` or another code that the paper names, or
 `not stated: ours`. A preset whose name begins with `paper-` consists of such values; where a paper and this package
-differ, the value also says what the paper has. docs/papers.md lists those.
+differ, the value also says what the paper has. `icalib show METHOD` prints all of it.
 """
 
 from __future__ import annotations

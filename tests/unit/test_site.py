@@ -91,13 +91,6 @@ def test_finished_runs_become_a_table(tmp_path: Path) -> None:
     assert row["R@1"] == pytest.approx([statistics.fmean(recalls), statistics.stdev(recalls)], abs=1e-4)
 
 
-def test_the_tables_of_presets_are_up_to_date() -> None:
-    presets = script("presets")
-    text = presets.PAGE.read_text(encoding="utf-8")
-    assert presets.page_with_presets(text) == text, "run `make results`"
-    assert [name for name in presets.preset_names() if f"<!-- preset {name} -->" not in text] == []
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stored_notebooks_are_executed_from_top_to_bottom(path: Path) -> None:
     code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
