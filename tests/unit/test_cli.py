@@ -29,6 +29,7 @@ def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
     assert "\ndomain_pretraining.max_length = 64\n" in light
     for text in (out, light):
         assert "--preset light" in text.partition("\ndomain_pretraining.training.epochs")[2]
+    assert "        the paper: " in out
 
 
 @pytest.mark.parametrize(
