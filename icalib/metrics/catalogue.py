@@ -2,7 +2,7 @@
 
 Entry points `icalib.metrics` of packages name `Metric` values. Others are named as `my_lab.metrics:mean_rank` in the
 `METRICS` of a sweep space or the `metrics` of a run's settings; that path is also their name in metrics.parquet, so
-that reports find them again. docs/extend/README.md has an example.
+that reports find them again. docs/extend/README.md names an example.
 """
 
 from __future__ import annotations
