@@ -16,15 +16,16 @@ from results import TABLES, read_table
 IMAGES = Path(__file__).resolve().parent / "images"
 INK, GRID = "#1c2733", "#d7dce2"
 STEPS = {
-    "no training": ("bi-encoder", "#9aa5b1"),
-    "labels": ("bert (similarity)", "#5b8def"),
-    "… + self-training": ("tsst (similarity)", "#2f6f9f"),
-    "… + intents": ("icast-teacher (similarity + intent)", "#e0912f"),
-    "… + both (icast)": ("icast (similarity + intent)", "#2e9e6b"),
+    "dialogues alone": ("`dual-encoder` (two pre-trainings, no labels)", "#9aa5b1"),
+    "sentence-transformers": ("SentenceTransformer, dialogues, then labels", "#c7a4a4"),
+    "labels (bert)": ("`bert`", "#5b8def"),
+    "… + self-training": ("`tsst`", "#2f6f9f"),
+    "… + intents": ("`icast-teacher`", "#e0912f"),
+    "… + both (icast)": ("`icast`", "#2e9e6b"),
 }
-"""What is added, with the row that has it and its colour."""
-CORPORA = {"SGD, 3 seeds": "sgd-parts", "MultiWOZ, 2 seeds": "multiwoz-parts"}
-CURVES = {"bert": "labels", "tsst": "… + self-training", "icast-teacher": "… + intents", "icast": "… + both (icast)"}
+"""What is learnt from, with the row that has it and its colour."""
+CORPORA = ("SGD", "MultiWOZ")
+CURVES = {"bert": "labels (bert)", "tsst": "… + self-training", "icast-teacher": "… + intents", "icast": "… + both (icast)"}
 
 
 def main() -> None:
@@ -48,14 +49,15 @@ def main() -> None:
 
 
 def _parts() -> Figure:
-    """R@1 of what is added to what, a panel a corpus; bars are the standard deviation over seeds."""
-    figure = Figure(figsize=(8.6, 2.9), layout="constrained")
+    """R@1 by what is learnt from, a panel a corpus; bars are the standard deviation over seeds."""
+    figure = Figure(figsize=(8.6, 3.2), layout="constrained")
     panels = figure.subplots(1, len(CORPORA), sharex=True, sharey=True)
-    for axes, (title, name) in zip(panels, CORPORA.items(), strict=True):
-        rows = {row["method"]: row["R@1"] for row in read_table(TABLES / f"{name}.yaml").rows}
+    table = read_table(TABLES / "peers-seeds.yaml")
+    for axes, title in zip(panels, CORPORA, strict=True):
+        rows = {row["method"]: row[title] for row in table.rows}
         for place, (method, colour) in enumerate(STEPS.values()):
-            mean, deviation = rows[method] if isinstance(rows[method], list) else (rows[method], 0.0)
-            axes.barh(place, mean, xerr=deviation or None, color=colour, height=0.68, error_kw={"ecolor": INK})
+            mean, deviation = rows[method]
+            axes.barh(place, mean, xerr=deviation, color=colour, height=0.68, error_kw={"ecolor": INK})
             axes.text(0.01, place, f"{mean:.3f}", va="center", color="white", fontweight="bold")
         axes.set_title(title, loc="left", fontweight="bold", fontsize=11)
         axes.set_yticks(range(len(STEPS)), list(STEPS))
@@ -72,11 +74,17 @@ def _risk_coverage() -> Figure:
     axes = figure.subplots()
     table = read_table(TABLES / "risk-coverage.yaml")
     answered = [_percentage(column) for column in table.columns]
+    ends: list[tuple[float, str]] = []
     for row in table.rows:
-        label = CURVES[row["method"]]
         wrong = [_percentage(row[column]) for column in table.columns]
-        axes.plot(answered, wrong, color=STEPS[label][1], linewidth=2.2, marker="o", markersize=4)
-        axes.annotate(f"{row['method']}", (answered[-1], wrong[-1]), (6, 0), textcoords="offset points", va="center")
+        colour = STEPS[CURVES[row["method"]]][1]
+        axes.plot(answered, wrong, color=colour, linewidth=2.2, marker="o", markersize=4)
+        ends.append((wrong[-1], row["method"]))
+    lowest = -1.0
+    for wrong_in_all, method in sorted(ends):
+        lowest = max(wrong_in_all, lowest + 1.8)  # names of close curves don't overlap
+        colour = STEPS[CURVES[method]][1]
+        axes.annotate(method, (102, lowest), va="center", color=colour, fontweight="bold")
     axes.set_xlim(5, 122)
     axes.set_xticks(range(20, 101, 20), [f"{tick} %" for tick in range(20, 101, 20)])
     axes.set_ylim(0, 32)
