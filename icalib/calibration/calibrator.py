@@ -154,8 +154,8 @@ class PriorShift(AbstractCalibrator):
 class PoolSoftmax(AbstractCalibrator):
     """softmax(a f) over a pool, with the a that makes right candidates most likely; a pool's level has no effect.
 
-    It assumes that one candidate of each pool is right. Where that isn't so in validation it is Platt scaling, as it is
-    for pairs whose pool isn't known.
+    Pools without a right candidate don't count. Where a pool has several it is Platt scaling, as it is for pairs whose
+    pool isn't known.
     """
 
     class Config(AbstractCalibrator.Config):
@@ -164,7 +164,7 @@ class PoolSoftmax(AbstractCalibrator):
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> PoolSoftmaxMap | AffineMap:
         sizes_P, of_pairs = given.sizes_P, fit_affine(logit_N, label_N)
-        if sizes_P is None or not has_one_right(label_N, sizes_P):
+        if sizes_P is None or (np.add.reduceat(label_N, np.cumsum(sizes_P) - sizes_P) > 1).any():
             return of_pairs
 
         def loss(scaled_N: FloatArray) -> float:
@@ -172,11 +172,6 @@ class PoolSoftmax(AbstractCalibrator):
 
         level_P = np.add.reduceat(logit_N, np.cumsum(sizes_P) - sizes_P) / sizes_P
         return PoolSoftmaxMap(slope=_best_slope(logit_N - np.repeat(level_P, sizes_P), loss), pairs=of_pairs)
-
-
-def has_one_right(label_N: IntArray, sizes_P: IntArray) -> bool:
-    """Return whether each of P pools has one right candidate."""
-    return bool((np.add.reduceat(label_N == 1, np.cumsum(sizes_P) - sizes_P, dtype=np.int64) == 1).all())
 
 
 def _best_slope(logit_N: FloatArray, loss: Callable[[FloatArray], float]) -> float:

@@ -23,8 +23,13 @@ _ROUNDING = float(np.finfo(np.float64).epsneg)  # distance from 1 to the largest
 class FittedMap(Settings):
     """A monotone map from logits to probabilities."""
 
-    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
-        """Return probabilities in [0, 1], [N]; a softmax needs the P pools' numbers of candidates."""
+    def apply(
+        self, logit_N: FloatArray, sizes_P: IntArray | None = None, p_none_P: FloatArray | None = None
+    ) -> FloatArray:
+        """Return probabilities in [0, 1], [N].
+
+        A softmax needs the P pools' numbers of candidates, and reads the probabilities that none is right.
+        """
         raise NotImplementedError
 
     @property
@@ -42,7 +47,9 @@ class AffineMap(FittedMap):
     offset: FiniteFloat  # b
 
     @override
-    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
+    def apply(
+        self, logit_N: FloatArray, sizes_P: IntArray | None = None, p_none_P: FloatArray | None = None
+    ) -> FloatArray:
         return expit(self.slope * logit_N + self.offset)
 
 
@@ -55,7 +62,9 @@ class IsotonicMap(FittedMap):
     probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # probabilities at the knots, non-decreasing
 
     @override
-    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
+    def apply(
+        self, logit_N: FloatArray, sizes_P: IntArray | None = None, p_none_P: FloatArray | None = None
+    ) -> FloatArray:
         return np.interp(logit_N, self.logits, self.probs)
 
 
@@ -69,7 +78,9 @@ class FocalInverseMap(FittedMap):
     offset: FiniteFloat = 0.0  # added to the logit of that probability
 
     @override
-    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
+    def apply(
+        self, logit_N: FloatArray, sizes_P: IntArray | None = None, p_none_P: FloatArray | None = None
+    ) -> FloatArray:
         import torch
 
         from icalib.inference.focal import inverse_focal_logits
@@ -79,7 +90,7 @@ class FocalInverseMap(FittedMap):
 
 @final
 class PoolSoftmaxMap(FittedMap):
-    """softmax(a f) over the candidates of a pool, of which one is right."""
+    """(1 − p_none) softmax(a f) over the candidates of a pool, of which at most one is right."""
 
     kind: Literal["pool-softmax"] = "pool-softmax"
     slope: Annotated[PositiveFloat, FiniteFloat]  # a
@@ -87,9 +98,12 @@ class PoolSoftmaxMap(FittedMap):
     """For pairs whose pool isn't known."""
 
     @override
-    def apply(self, logit_N: FloatArray, sizes_P: IntArray | None = None) -> FloatArray:
+    def apply(
+        self, logit_N: FloatArray, sizes_P: IntArray | None = None, p_none_P: FloatArray | None = None
+    ) -> FloatArray:
         assert sizes_P is not None
-        return pool_softmax(self.slope * logit_N, sizes_P)
+        prob = pool_softmax(self.slope * logit_N, sizes_P)
+        return prob if p_none_P is None else prob * np.repeat(1 - p_none_P, sizes_P)
 
     @property
     @override

@@ -10,16 +10,8 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from icalib.calibration.calibrator import (
-    AbstractCalibrator,
-    Isotonic,
-    Platt,
-    PoolSoftmax,
-    PriorShift,
-    Temperature,
-    has_one_right,
-)
-from icalib.calibration.fitted import pair_logit
+from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, PriorShift, Temperature
+from icalib.calibration.fitted import PoolSoftmaxMap, pair_logit
 from icalib.core.component import short_name
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.metrics.calibration import brier, ece, nll
@@ -65,18 +57,19 @@ def post_hoc_metrics(
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
     known_sizes, test_sizes = (np.diff(pools.offsets) for pools in (known, scores))
+    knows_none = known.answerable.all() or known.p_none is not None
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
         if isinstance(config, PriorShift.Config):
             if train_prior is None:
                 continue
             config = PriorShift.Config(gamma=focal_gamma)
-        if isinstance(config, PoolSoftmax.Config) and not has_one_right(known.label, known_sizes):
-            continue
         after = scores
         if config is not None:
             fitted = config.build().fit(known_logit, known.label, train_prior=train_prior, sizes_P=known_sizes)
-            after = replace(scores, prob=fitted.apply(test_logit, test_sizes))
+            if isinstance(config, PoolSoftmax.Config) and not (isinstance(fitted, PoolSoftmaxMap) and knows_none):
+                continue  # the run would have Platt scaling
+            after = replace(scores, prob=fitted.apply(test_logit, test_sizes, scores.p_none))
         rows += [
             ("test", post_hoc_tag(metric, name), measure(after), math.nan, math.nan)
             for metric, measure in _METRICS.items()

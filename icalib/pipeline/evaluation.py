@@ -20,7 +20,7 @@ from icalib.core.run_tables import INTENT_SCHEMA, PREDICTION_SCHEMA
 from icalib.core.stage_cache import Stage
 from icalib.methods.method import Method
 from icalib.metrics.classification import Decision, fit_threshold
-from icalib.metrics.pairs import P_NONE, FloatArray, IntArray, PoolScores
+from icalib.metrics.pairs import P_NONE, IntArray, PoolScores
 from icalib.metrics.summary import summarise
 from icalib.scoring.column import pool_sizes
 from icalib.scoring.gain import ChosenScores, GainRule, Shard, choose_views, resolve_gain_rule
@@ -102,20 +102,22 @@ def fit(validation: MemberScores, method: Method, train_prior: Callable[[IntArra
         predicts_scores=not method.regime.trains,
     )
     scores = PoolScores.from_predictions(prediction_table(validation, raw))
-    prob, fitted = scores.prob, None
+    found = raw
     if method.calibrator is not None:
-        logit = scores.logit if raw.predicts_scores else pair_logit(prob, scores.logit)
+        logit = scores.logit if raw.predicts_scores else pair_logit(scores.prob, scores.logit)
         sizes_P = np.diff(scores.offsets)
         prior = train_prior(sizes_P)
         fitted = method.calibrator.build().fit(logit, scores.label, train_prior=prior, sizes_P=sizes_P)
-        prob = fitted.apply(logit, sizes_P)
-    found = raw.model_copy(update={"calibration": fitted, "decision_threshold": fit_threshold(prob, scores.label)})
+        found = raw.model_copy(update={"calibration": fitted})
     num_unanswerable = int((~scores.answerable).sum())
-    if min(num_unanswerable, scores.num_pools - num_unanswerable) < MIN_POOLS:
-        return found
-    ranking = PoolScores.from_predictions(prediction_table(validation, found)).logit
-    none_of_these = fit_none_of_these(ranking, scores.offsets, scores.answerable)
-    return found.model_copy(update={"none_of_these": none_of_these})
+    if min(num_unanswerable, scores.num_pools - num_unanswerable) >= MIN_POOLS:
+        ranking = PoolScores.from_predictions(prediction_table(validation, found)).logit
+        none_of_these = fit_none_of_these(ranking, scores.offsets, scores.answerable)
+        found = found.model_copy(update={"none_of_these": none_of_these})
+    elif num_unanswerable:
+        found = found.of_pairs  # a softmax over the pool would ignore that none may be right
+    prob = PoolScores.from_predictions(prediction_table(validation, found)).prob
+    return found.model_copy(update={"decision_threshold": fit_threshold(prob, scores.label)})
 
 
 def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted: Fitted) -> pa.Table:
@@ -126,12 +128,15 @@ def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted:
 def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     """Return predictions; calibration changes probabilities, never the ranking."""
     logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
-    prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit, pool_sizes(chosen.row))
     ranking = chosen.ranking
     of_pairs = fitted.of_pairs.calibration
     if fitted.predicts_scores and isinstance(of_pairs, AffineMap):
         # the scale of scores isn't comparable with the logits of other methods
         ranking = of_pairs.slope * logit + of_pairs.offset
+    sizes, p_none = pool_sizes(chosen.row), None
+    if fitted.none_of_these is not None:
+        p_none = fitted.none_of_these.p_none(ranking, np.cumsum(np.append(0, sizes)))
+    prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit, sizes, p_none)
     columns = {
         "pool_id": chosen.pool_id,
         "candidate": chosen.candidate,
@@ -145,18 +150,10 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
         "gain": chosen.gain,
         "num_passes": chosen.num_passes,
     }
-    if fitted.none_of_these is not None:
-        columns[P_NONE] = _p_none(fitted.none_of_these, ranking, chosen.row)
+    if p_none is not None:
+        columns[P_NONE] = np.repeat(p_none, sizes)
     schema = fitted.prediction_schema
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
-
-
-def _p_none(none_of_these: NoneOfThese, ranking_N: FloatArray, row_N: IntArray) -> FloatArray:
-    order = np.argsort(row_N, kind="stable")
-    _, starts, pool_N = np.unique(row_N[order], return_index=True, return_inverse=True)
-    p_none_N = np.empty(len(order))
-    p_none_N[order] = none_of_these.p_none(ranking_N[order], np.append(starts, len(order)))[pool_N]
-    return p_none_N
 
 
 def intent_table(scores: MemberScores, names: tuple[str, ...]) -> pa.Table | None:

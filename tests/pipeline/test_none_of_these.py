@@ -14,6 +14,8 @@ from helpers.pool_folders import read_pools
 from helpers.runs import small_settings
 
 from icalib.api.runs import load
+from icalib.calibration.fitted import AffineMap
+from icalib.calibration.none_of_these import MIN_POOLS
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
@@ -67,6 +69,25 @@ def test_p_none_is_that_of_the_saved_map_and_calibrated_on_validation(bert: Fini
     np.testing.assert_allclose(validation.p_none, p_none, rtol=1e-9)
     assert p_none.mean() == pytest.approx((~validation.answerable).mean(), abs=1e-5)
     assert fitted.num_answerable + fitted.num_unanswerable == validation.num_pools
+
+
+def test_candidates_share_what_p_none_leaves(bert: FinishedRun) -> None:
+    test = PoolScores.from_predictions(bert.folder.predictions("test"))
+    assert test.p_none is not None
+    np.testing.assert_allclose([prob.sum() for prob in test.split(test.prob)], 1 - test.p_none, rtol=1e-9)
+    assert bert.folder.result["test"]["NLL@pool-softmax"] == pytest.approx(bert.folder.result["test"]["NLL"], rel=1e-6)
+
+
+def test_with_too_few_such_pools_to_fit_p_none_each_pair_has_a_probability_of_its_own(
+    pools: Path, tiny_bert: Path, around: RunContext
+) -> None:
+    limit: Any = {"validation": 16, "test": LIMIT}
+    settings = small_settings("bert", pools, tiny_bert, experiment="few", limit=limit, **SHORT)
+    few = FinishedRun.open(run(settings, around).path)
+    validation = PoolScores.from_predictions(few.folder.predictions("validation"))
+    assert 0 < (~validation.answerable).sum() < MIN_POOLS
+    assert isinstance(few.fitted.calibration, AffineMap)
+    assert "NLL@pool-softmax" not in few.folder.result["test"]
 
 
 def some_questions(pools: Path, names: list[str]) -> list[Question]:

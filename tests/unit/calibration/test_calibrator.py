@@ -137,13 +137,27 @@ def test_a_softmax_over_pools_finds_the_slope_whatever_a_pools_level() -> None:
 
 
 @pytest.mark.parametrize("sizes", [None, np.array([2, 2])])
-@pytest.mark.parametrize("label", [[0, 1, 0, 0], [0, 1, 1, 1]])
-def test_a_softmax_is_platt_scaling_unless_each_pool_has_one_right_candidate(
-    sizes: np.ndarray | None, label: list[int]
-) -> None:
-    scores, labels = np.arange(4.0), np.array(label)
+def test_a_softmax_is_platt_scaling_if_a_pool_has_several_right_candidates(sizes: np.ndarray | None) -> None:
+    scores, labels = np.arange(4.0), np.array([0, 1, 1, 1])
     found = PoolSoftmax.Config().build().fit(scores, labels, sizes_P=sizes)
     assert found == CALIBRATORS["platt"].fit(scores, labels)
+
+
+def test_pools_without_a_right_candidate_have_no_influence_on_a_softmax() -> None:
+    logit, label, sizes = choices(50, slope=1.7)
+    found, expected = (
+        PoolSoftmax.Config().build().fit(*scores, sizes_P=each)
+        for scores, each in (
+            ((np.append(logit, [1.0, 3.0]), np.append(label, [0, 0])), np.append(sizes, 2)),
+            ((logit, label), sizes),
+        )
+    )
+    assert isinstance(found, PoolSoftmaxMap)
+    assert isinstance(expected, PoolSoftmaxMap)
+    assert found.slope == pytest.approx(expected.slope, rel=1e-6)
+    p_none = np.linspace(0, 1, len(sizes))
+    prob = expected.apply(logit, sizes, p_none)
+    assert np.add.reduceat(prob, np.cumsum(sizes) - sizes) == pytest.approx(1 - p_none)
 
 
 def test_a_pair_without_its_pool_has_platts_probability() -> None:
