@@ -39,8 +39,6 @@ _PARTS = {
     # Wrong candidates are random here, so those of the other pools of a batch do as well.
     "similarity.training.train_negatives": 2,
 }
-# Every pool has a right candidate, so the best one's probability is that of being the best of five.
-_CALIBRATION = {"calibration": "pool-softmax"}
 _SELF_TRAINING = {**_PARTS, "regime.num_rounds": 1, "regime.pools_per_round": 300}
 # Each utterance of the desk has one intent, every pair is read with it, and regressions predict it well.
 _INTENTS = {
@@ -86,5 +84,5 @@ def _settings(method: str, row: Row, data: Path, seed: int) -> RunConfig:
         limit=dict(LIMIT),
         backbone=made.encoder.backbone,
         experiment="demo",
-        settings=with_settings(made, {**_CALIBRATION, **named, **row.changes}),
+        settings=with_settings(made, {**named, **row.changes}),
     )
