@@ -52,8 +52,8 @@ def label_next(
 ) -> None:
     """Choose unlabelled training pools to label next, and write them for annotators.
 
-    No two are of one dialogue while there are enough, and none was annotated before. The run's scores of its pools are
-    cached, so that the next batch takes seconds.
+    None was annotated before, and unless they are random no two are of one dialogue while there are enough. The run's
+    scores of its pools are cached, so that the next batch takes seconds.
     """
     from icalib.api.labels import label_next as choose
 

@@ -112,14 +112,16 @@ def labelled_rows(pool_set: PoolSet, label_order: npt.NDArray[Any]) -> Rows:
 def choose(
     unlabelled: Unlabelled, by: By, number: int, seed: int, run: FinishedRun | None, predictions: pa.Table | None
 ) -> Chosen:
-    """Choose at most `number` pools, of different dialogues while there are any; the same for the same seed.
+    """Choose at most `number` pools; the same for the same seed.
 
-    `uncertain` and `mixed` need `predictions`, and all but `random` a run.
+    `random` ones stand for all pools, so that each has the same chance: with one a dialogue, short dialogues would have
+    more than their share. Others are of different dialogues while there are any. `uncertain` and `mixed` need
+    `predictions`, and all but `random` a run.
     """
     order = np.random.default_rng(child_seed(seed, "pools to label")).permutation(len(unlabelled.rows))
     number, dialogs = min(number, len(order)), unlabelled.dialogs
     if by == "random" or run is None:
-        return Chosen(of_different_dialogs(order, dialogs, number), "at random")
+        return Chosen(order[:number], "at random")
     if by == "diverse":
         vectors = context_vectors(run, unlabelled.data, unlabelled.rows[order])
         centers = context_vectors(run, unlabelled.data, unlabelled.labelled)

@@ -7,7 +7,7 @@ import pytest
 
 from icalib.core.errors import SettingError
 from icalib.data.pools import read_pool_set
-from icalib.labelling.choose import Unlabelled, k_center, labelled_rows
+from icalib.labelling.choose import Unlabelled, choose, k_center, labelled_rows
 
 
 def line(*positions: float) -> np.ndarray:
@@ -36,6 +36,16 @@ def test_k_center_takes_one_of_a_dialogue_while_there_are_others() -> None:
     found = k_center(line(0, 8, 9, 10), 3, line(0), np.array([0, 1, 1, 1]), taken=np.array([0]))
     assert found.tolist() == [3, 1, 2]
     assert k_center(line(0, 8, 9, 10), 2, line(0), np.array([0, 1, 1, 1])).tolist() == [3, 0]
+
+
+def test_random_pools_are_of_long_dialogues_as_often_as_all_are(tiny_pools: Path) -> None:
+    dialogs = np.repeat(np.arange(24), [1, 11] * 12)  # 12 of 144 pools are of a dialogue with one pool
+    names = [str(row) for row in range(144)]
+    pool_set = read_pool_set(tiny_pools)
+    unlabelled = Unlabelled(tiny_pools, pool_set, np.arange(144), np.zeros(0, np.int64), names, dialogs)
+    drawn = [choose(unlabelled, "random", 20, seed, None, None).indices for seed in range(50)]
+    assert all(len(set(rows.tolist())) == 20 for rows in drawn)
+    assert np.isin(dialogs[np.concatenate(drawn)] % 2, 0).mean() == pytest.approx(12 / 144, abs=0.03)
 
 
 @pytest.mark.parametrize(("order", "expected"), [([1, 0, -1], [1, 0]), ([1, 0, 2], [])])
