@@ -127,7 +127,7 @@ class Metric:
     """Column heading of HTML reports; empty takes the name."""
     has_interval: bool = True
     biased: bool = False
-    """Larger on average on small samples, as absolute gaps are: its interval is the basic one, clipped to `bounds`."""
+    """Larger on average on small samples, as absolute gaps are: its interval is `gap_interval`, within `bounds`."""
     bounds: tuple[float, float] = (-math.inf, math.inf)
     applies: Callable[[PoolScores], bool] | None = None
     """Which pools it says something about; tables of others leave it out. None: any."""

@@ -58,14 +58,17 @@ def percentile_interval(values: FloatArray) -> Interval:
     return Interval(float(low), float(high))
 
 
-def basic_interval(values: FloatArray, estimate: float, *, bounds: tuple[float, float]) -> Interval:
-    """Return the basic 95 % interval [2θ̂ − q_high, 2θ̂ − q_low] around an estimate θ̂, clipped to its range.
+def gap_interval(values: FloatArray, estimate: float, *, bounds: tuple[float, float]) -> Interval:
+    """Return a 95 % interval around an estimate θ̂ ≥ 0 of absolute gaps, which is biased upwards; clipped to its range.
 
-    For estimates with a bias: percentiles of resamples contain it twice and can miss the truth every time, the basic
-    interval subtracts it (Davison and Hinkley 1997, Eq. 5.6). It need not contain the estimate. NaN are ignored.
+    Percentiles of resamples contain the bias twice and can miss the truth every time. A basic interval subtracts what
+    resampling adds (Davison and Hinkley 1997, Eq. 5.6): to |g| as much as sampling does where gaps are large, but too
+    little where they are small; to g² always as much, its variance. The upper end is the basic one of θ̂, the lower one
+    that of θ̂², which is lower. The interval need not contain the estimate. NaN are ignored.
     """
     low, high = percentile_interval(values)
-    return Interval(*np.clip([2 * estimate - high, 2 * estimate - low], *bounds).tolist())
+    lower = np.sqrt(np.maximum(2 * estimate**2 - high**2, 0))
+    return Interval(*np.clip([lower, 2 * estimate - low], *bounds).tolist())
 
 
 def paired_permutation_test(

@@ -15,7 +15,7 @@ from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.metric import Evaluation, Metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.significance import Interval, basic_interval, bootstrap, percentile_interval
+from icalib.metrics.significance import Interval, bootstrap, gap_interval, percentile_interval
 
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
 
@@ -61,7 +61,7 @@ def measure(
     found: dict[str, tuple[float, Interval]] = {}
     for name, metric in metrics.items():
         value, values = metric.value(evaluation), resampled.get(name, np.zeros(0))
-        interval = basic_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
+        interval = gap_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
         found[name] = value, interval
     return found
 

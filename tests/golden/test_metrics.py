@@ -14,7 +14,7 @@ from icalib.metrics import calibration, classification, ranking, selective
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Evaluation
 from icalib.metrics.pairs import PoolScores
-from icalib.metrics.significance import basic_interval, bootstrap, percentile_interval
+from icalib.metrics.significance import bootstrap, gap_interval, percentile_interval
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +112,17 @@ def test_bootstrap_intervals_agree_with_scipy(scores: PoolScores) -> None:
     assert drawn.high == pytest.approx(expected.confidence_interval.high, abs=0.25 * spread)
 
 
-def test_basic_intervals_agree_with_scipy(scores: PoolScores) -> None:
+def test_intervals_of_gaps_agree_with_scipy(scores: PoolScores) -> None:
+    """Their ends are those of basic intervals: of the mean, and of its square."""
     precision = ranking.average_precision(scores)
-    expected = stats.bootstrap((precision,), np.mean, method="basic", rng=np.random.default_rng(1))
-    values = expected.bootstrap_distribution
-    interval = basic_interval(values, precision.mean(), bounds=(0, 1))
-    assert interval == pytest.approx(tuple(expected.confidence_interval))
+    values, ends = np.zeros(0), list[tuple[float, float]]()
+    for power in (1, 2):
+
+        def mean(sample: np.ndarray, axis: int = -1, power: int = power) -> np.ndarray:
+            return sample.mean(axis=axis) ** power
+
+        found = stats.bootstrap((precision,), mean, method="basic", rng=np.random.default_rng(1))
+        values = found.bootstrap_distribution ** (1 / power)
+        ends.append(tuple(np.array(found.confidence_interval) ** (1 / power)))
+    interval = gap_interval(values, precision.mean(), bounds=(0, 1))
+    assert interval == pytest.approx((ends[1][0], ends[0][1]))

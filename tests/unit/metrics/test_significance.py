@@ -6,23 +6,41 @@ import numpy as np
 import pytest
 
 from icalib.core.errors import DataError
-from icalib.metrics.significance import basic_interval, holm, paired_permutation_test, paired_test, percentile_interval
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.metric import Evaluation
+from icalib.metrics.pairs import PoolScores
+from icalib.metrics.significance import gap_interval, holm, paired_permutation_test, paired_test, percentile_interval
+from icalib.metrics.summary import measure
 
 
 def test_undefined_resamples_do_not_count() -> None:
     some = np.array([np.nan, 1.0, 1.0, np.nan])
     assert percentile_interval(some) == (1, 1)
-    assert basic_interval(some, 1.5, bounds=(0, 5)) == (2, 2)
+    assert gap_interval(some, 1.5, bounds=(0, 5)) == pytest.approx((3.5**0.5, 2))
     assert np.isnan(percentile_interval(np.full(3, np.nan))).all()
-    assert np.isnan(basic_interval(np.zeros(0), 0.5, bounds=(0, 1))).all()
+    assert np.isnan(gap_interval(np.zeros(0), 0.5, bounds=(0, 1))).all()
 
 
-def test_a_basic_interval_mirrors_the_percentiles_within_the_range() -> None:
+def test_an_interval_of_gaps_mirrors_the_percentiles_within_the_range() -> None:
     values = np.linspace(0.1, 0.5, 1001)
     assert percentile_interval(values) == pytest.approx((0.11, 0.49))
-    assert basic_interval(values, 0.3, bounds=(0, 1)) == pytest.approx((0.11, 0.49))
-    assert basic_interval(values, 0.2, bounds=(0, 1)) == pytest.approx((0, 0.29))  # 0.4 − 0.49 is below the range
-    assert basic_interval(values, 0.2, bounds=(-1, 1)) == pytest.approx((-0.09, 0.29))
+    assert gap_interval(values, 0.4, bounds=(0, 1)) == pytest.approx(((0.32 - 0.49**2) ** 0.5, 0.69))
+    assert gap_interval(values, 0.3, bounds=(0, 1)) == pytest.approx((0, 0.49))  # 0.18 − 0.49² is below 0
+    assert gap_interval(values, 0.4, bounds=(0, 0.5)) == pytest.approx(((0.32 - 0.49**2) ** 0.5, 0.5))
+
+
+def test_intervals_of_calibration_errors_contain_that_of_a_calibrated_ranker() -> None:
+    """Basic intervals of the error itself are above it in about a third of the draws."""
+    rng, above, names = np.random.default_rng(0), np.zeros(3), ("ECE", "ECE_adaptive", "ECE_top1")
+    metrics = {name: find_metric(name) for name in names}
+    for number in range(40):
+        logits = rng.normal(scale=3, size=(100, 10))
+        probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        labels = (rng.uniform(size=(100, 1)) < probs.cumsum(axis=1)).cumsum(axis=1) == 1
+        scores = PoolScores.from_lists(logits.tolist(), labels.astype(int).tolist(), probs.tolist())
+        found = measure(Evaluation(scores), metrics, seed=number, num_bootstrap=200)
+        above += [found[name][1].low > 0 for name in names]
+    assert above.max() <= 3
 
 
 def test_few_pools_are_tested_exactly() -> None:

@@ -12,7 +12,7 @@ from icalib.metrics.significance import bootstrap
 from icalib.metrics.summary import over_seeds, summarise
 
 WITHOUT_INTERVAL = {"threshold", "num_pools", "R@1_chance"}
-BASIC_INTERVAL = {"ECE", "ECE_adaptive", "ECE_top1"}
+GAP_INTERVAL = {"ECE", "ECE_adaptive", "ECE_top1"}
 
 
 def values_of(table: pa.Table) -> dict[str, float]:
@@ -92,8 +92,9 @@ def test_intervals_are_those_of_resampled_pools(decimals: int | None) -> None:
             assert np.isnan(interval).all()
         else:
             expected = np.quantile([sample[name] for sample in resampled], [0.025, 0.975])
-            if name in BASIC_INTERVAL:
-                expected = np.clip(2 * row["value"] - expected[::-1], 0, 1)
+            if name in GAP_INTERVAL:
+                lower = 2 * row["value"] ** 2 - expected[1] ** 2
+                expected = np.clip([np.sqrt(max(lower, 0)), 2 * row["value"] - expected[0]], 0, 1)
             assert interval == pytest.approx(tuple(expected), abs=1e-8), name
 
 
