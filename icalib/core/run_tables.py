@@ -51,7 +51,7 @@ METRIC_SCHEMA = pa.schema(
         ("split", pa.string()),
         ("metric", pa.string()),
         ("value", pa.float64()),
-        ("low", pa.float64()),  # bootstrap interval over pools, 95 %; NaN where there is none
+        ("low", pa.float64()),  # interval over pools, 95 %; NaN where there is none
         ("high", pa.float64()),
     ]
 )

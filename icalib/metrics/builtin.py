@@ -87,7 +87,7 @@ def _ranking(
     per_pool: Callable[[PoolScores], FloatArray],
     applies: Callable[[PoolScores], bool] | None = None,
 ) -> Metric:
-    return Metric(name, "rank", "maximize", description, per_pool=per_pool, applies=applies)
+    return Metric(name, "rank", "maximize", description, per_pool=per_pool, bounds=(0, 1), applies=applies)
 
 
 def _class(name: str, description: str, function: Callable[[Classification], FloatArray]) -> Metric:

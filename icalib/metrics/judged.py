@@ -13,6 +13,7 @@ import numpy as np
 
 from icalib.metrics.metric import Metric
 from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.significance import linearised, mean_interval, mean_variance, one_more, spread, wilson
 
 _HELPS = 1.1  # variance without the judge, as a multiple of that with it
 
@@ -70,7 +71,7 @@ def infer(value_J: FloatArray, judge_J: FloatArray, judge_B: FloatArray) -> Infe
         value_J: their values; NaN for pools that don't count.
         judge_J, judge_B: the judge's expectations of them, and of all pools.
     """
-    value_J, mean = _linearised(value_J)
+    value_J, mean = linearised(value_J)
     num_judged, num_pools = len(value_J), len(judge_B)
     judged_mean, all_mean = judge_J.mean(), judge_B.mean()
     value_error, judge_error = value_J - mean, judge_J - judged_mean
@@ -78,17 +79,15 @@ def infer(value_J: FloatArray, judge_J: FloatArray, judge_B: FloatArray) -> Infe
     has_slope = min(s_yy, s_ff) > 1e-12  # neither is constant
     slope = s_yf / s_ff if has_slope else 0.0  # λ
     distance = all_mean - judged_mean
-    # Residuals vanish where judge and people happen to agree on all judged pools. One more pool with each value, about
-    # which the judge says nothing, keeps the variance from doing so (as Agresti and Coull 1998 add to a proportion).
-    added = (1 - mean) ** 2 + mean**2
-    variance_alone = (s_yy + added) / (num_judged + 1) / num_judged
-    residual = (s_yy - slope * s_yf + added) / num_judged  # with J + 2 pools and two coefficients
+    variance_alone = mean_variance(value_J, mean)
+    # Residuals vanish where judge and people happen to agree on all judged pools, so that two more are added, about
+    # which the judge says nothing: J + 2 pools and two coefficients.
+    residual = (s_yy - slope * s_yf + one_more(mean)) / num_judged
     leverage = distance**2 / s_ff if has_slope else 0.0
     variance = residual * (1 / num_judged + leverage) + slope**2 * judge_B.var(ddof=1) / num_pools
-    right = (num_judged * mean + 1) / (num_judged + 2)
-    spread = right * (1 - right)
-    alone = _wilson(mean, float(spread / variance_alone), num_judged - 1)
-    both = _wilson(mean + slope * distance, float(spread / variance), num_judged - 2)  # θ̂ = ȳ + λ(f̄_B − f̄_J)
+    alone = Estimate(mean, *mean_interval(value_J))
+    value = float(np.clip(mean + slope * distance, 0, 1))  # θ̂ = ȳ + λ(f̄_B − f̄_J)
+    both = Estimate(value, *wilson(value, float(spread(mean, num_judged) / variance), num_judged - 2))
     helps = slope > 0 and variance_alone > _HELPS * variance
     standard_error = judge_B.std(ddof=1) * np.sqrt(1 / num_judged - 1 / num_pools)
     return Inferred(
@@ -99,25 +98,3 @@ def infer(value_J: FloatArray, judge_J: FloatArray, judge_B: FloatArray) -> Infe
         worth=float(num_judged * variance_alone / variance) if helps else num_judged,
         shift=float(abs(distance) / standard_error) if standard_error > 0 else 0.0,
     )
-
-
-def _linearised(value_J: FloatArray) -> tuple[FloatArray, float]:
-    """Return values of all pools with the mean of those that count, and its variance: a ratio's linearisation."""
-    counts = ~np.isnan(value_J)
-    mean = float(value_J[counts].mean())
-    return mean + np.where(counts, value_J - mean, 0.0) / counts.mean(), mean
-
-
-def _wilson(value: float, number: float, freedom: int) -> Estimate:
-    """Return Wilson's (1927) interval of a proportion with an effective number of pools, and Student's quantile.
-
-    The number, spread / variance, carries it over to other estimates and values (Franco et al. 2019).
-    """
-    from scipy.special import stdtrit
-
-    t = float(stdtrit(freedom, (1 + 0.95) / 2))
-    value = float(np.clip(value, 0, 1))
-    center = value + t**2 / (2 * number)
-    half = t * np.sqrt(value * (1 - value) / number + (t / (2 * number)) ** 2)
-    low, high = (center + np.array([-half, half])) / (1 + t**2 / number)
-    return Estimate(value, float(low), float(high))

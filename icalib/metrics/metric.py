@@ -142,6 +142,11 @@ class Metric:
             )
 
     @property
+    def is_fraction(self) -> bool:
+        """Whether it is a mean over pools of values from 0 to 1, as those with such `bounds` are."""
+        return self.function is None and self.has_interval and self.bounds == (0, 1)
+
+    @property
     def tag(self) -> str:
         """Its TensorBoard tag, the same during training and at the end."""
         return f"{self.group}/{self.name}"

@@ -1,4 +1,4 @@
-"""Bootstrap intervals over pools, paired tests and Holm's correction.
+"""Intervals over pools, paired tests and Holm's correction.
 
 The pool is the unit, since the candidates of one context are not independent.
 """
@@ -56,6 +56,58 @@ def percentile_interval(values: FloatArray) -> Interval:
         return Interval(np.nan, np.nan)
     low, high = np.quantile(values, _LEVEL_ENDS)
     return Interval(float(low), float(high))
+
+
+def mean_interval(values: FloatArray) -> Interval:
+    """Return the 95 % interval of a mean of B values from 0 to 1; NaN marks pools that don't count.
+
+    Percentiles of resamples are too close together where nearly all values are 1, and the same where all are.
+    """
+    if np.isnan(values).all():
+        return Interval(np.nan, np.nan)
+    values, mean = linearised(values)
+    return wilson(mean, spread(mean, len(values)) / mean_variance(values, mean), max(len(values) - 1, 1))
+
+
+def linearised(values: FloatArray) -> tuple[FloatArray, float]:
+    """Return values of all pools with the mean of those that count, and its variance: a ratio's linearisation."""
+    counts = ~np.isnan(values)
+    mean = float(values[counts].mean())
+    return mean + np.where(counts, values - mean, 0.0) / counts.mean(), mean
+
+
+def one_more(mean: float) -> float:
+    """Return the squares that one more pool with each value, 0 and 1, adds to those of errors.
+
+    They keep a variance from vanishing where all pools agree (as Agresti and Coull 1998 add to a proportion).
+    """
+    return (1 - mean) ** 2 + mean**2
+
+
+def mean_variance(values: FloatArray, mean: float) -> float:
+    """Return the variance of a mean of values [B]."""
+    error = values - mean
+    return float(error @ error + one_more(mean)) / (len(values) + 1) / len(values)
+
+
+def spread(mean: float, number: int) -> float:
+    """Return the variance of single hits of which a fraction `mean` of a number is seen, with one more of each."""
+    right = (number * mean + 1) / (number + 2)
+    return right * (1 - right)
+
+
+def wilson(value: float, number: float, freedom: int) -> Interval:
+    """Return Wilson's (1927) interval of a proportion with an effective number of pools, and Student's quantile.
+
+    The number, spread / variance, carries it over to other estimates and values (Franco et al. 2019).
+    """
+    from scipy.special import stdtrit
+
+    t = float(stdtrit(freedom, _LEVEL_ENDS[1]))
+    center = value + t**2 / (2 * number)
+    half = t * np.sqrt(value * (1 - value) / number + (t / (2 * number)) ** 2)
+    low, high = (center + np.array([-half, half])) / (1 + t**2 / number)
+    return Interval(max(float(low), 0.0), min(float(high), 1.0))
 
 
 def gap_interval(values: FloatArray, estimate: float, *, bounds: tuple[float, float]) -> Interval:

@@ -15,7 +15,7 @@ from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.metric import Evaluation, Metric
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
-from icalib.metrics.significance import Interval, bootstrap, gap_interval, percentile_interval
+from icalib.metrics.significance import Interval, bootstrap, gap_interval, mean_interval, percentile_interval
 
 _SUMMARY_SCHEMA = METRIC_SCHEMA.remove(METRIC_SCHEMA.get_field_index("split"))
 
@@ -32,8 +32,8 @@ def summarise(
     """Return METRIC_SCHEMA without `split`: one row for each known metric in order, then for the import paths `also`.
 
     Metrics that don't apply to these pools are left out, and pools of unknown label don't count. P, R and F1 are at the
-    `threshold` or by argmax, as `decision` says; intervals are from `num_bootstrap` resamples of the pools. Errors are
-    those of `PoolScores.from_predictions` and `find_metric`.
+    `threshold` or by argmax, as `decision` says; intervals are those of `measure`. Errors are those of
+    `PoolScores.from_predictions` and `find_metric`.
     """
     evaluation = Evaluation(PoolScores.from_predictions(predictions), threshold, decision)
     known = {**known_metrics(), **{reference: find_metric(reference) for reference in also}}
@@ -51,19 +51,26 @@ def summarise(
 def measure(
     evaluation: Evaluation, metrics: Mapping[str, Metric], *, seed: int, num_bootstrap: int = 1000
 ) -> dict[str, tuple[float, Interval]]:
-    """Return the value of each metric with its 95 % bootstrap interval over pools."""
+    """Return the value of each metric with its 95 % interval over pools: of fractions Wilson's, else a bootstrap's."""
+    resampled = {name: metric for name, metric in metrics.items() if metric.has_interval and not metric.is_fraction}
 
     def statistics(drawn: IntArray) -> dict[str, FloatArray]:
         samples = evaluation.samples(drawn)
-        return {name: metric.of(samples) for name, metric in metrics.items() if metric.has_interval}
+        return {name: metric.of(samples) for name, metric in resampled.items()}
 
-    resampled = bootstrap(statistics, evaluation.scores.num_pools, seed=seed, num_bootstrap=num_bootstrap)
-    found: dict[str, tuple[float, Interval]] = {}
-    for name, metric in metrics.items():
-        value, values = metric.value(evaluation), resampled.get(name, np.zeros(0))
-        interval = gap_interval(values, value, bounds=metric.bounds) if metric.biased else percentile_interval(values)
-        found[name] = value, interval
-    return found
+    drawn = bootstrap(statistics, evaluation.scores.num_pools, seed=seed, num_bootstrap=num_bootstrap)
+    return {
+        name: (value, _interval(metric, evaluation, value, drawn.get(name, np.zeros(0))))
+        for name, metric in metrics.items()
+        for value in (metric.value(evaluation),)
+    }
+
+
+def _interval(metric: Metric, evaluation: Evaluation, value: float, drawn: FloatArray) -> Interval:
+    if metric.is_fraction:
+        assert metric.per_pool is not None
+        return mean_interval(evaluation.once(metric.per_pool))
+    return gap_interval(drawn, value, bounds=metric.bounds) if metric.biased else percentile_interval(drawn)
 
 
 def over_seeds(results: Sequence[Mapping[str, Any]], split: str, metric: str) -> tuple[float | None, float | None]:
