@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import NormalDist
 
 import numpy as np
+from scipy.special import bdtrik
 
 from icalib.metrics.answerability import NONE_METRICS
 from icalib.metrics.calibration import BinSums, SortedPairs, adaptive_ece, bin_sums, ece_of, log_losses
@@ -33,14 +33,22 @@ def _chance(scores: PoolScores) -> FloatArray:
     return np.where(scores.answerable, 1 / scores.sizes(), np.nan)
 
 
-def _chance_variance(scores: PoolScores) -> FloatArray:
-    return ratio(1 / scores.sizes(), _num_right(scores), np.nan) - _chance(scores) ** 2
+def _chance_square(scores: PoolScores) -> FloatArray:
+    """Return the expected square of a random order's R@1, [B]."""
+    return ratio(1 / scores.sizes(), _num_right(scores), np.nan)
 
 
 def _chance_limit(samples: PoolSamples) -> FloatArray:
+    """Return a limit between two numbers of hits: more are binomial with a probability of 5 % or less.
+
+    Pools of several sizes have fewer (Hoeffding 1956). With r right candidates each, they are as good as r times as
+    many, whose hits count 1/r.
+    """
     num_answerable = samples.sum(lambda scores: scores.answerable.astype(np.float64))
-    spread = np.sqrt(ratio(samples.mean(_chance_variance), num_answerable, np.nan))
-    return samples.mean(_chance) + NormalDist().inv_cdf(0.95) * spread
+    chance = samples.mean(_chance)
+    number = ratio(num_answerable * chance, samples.mean(_chance_square), np.nan)
+    hits = np.ceil(bdtrik(0.95, number, chance) - 1e-9)
+    return np.minimum((hits + 0.5) / number, 1.0)
 
 
 def _has_several_right(scores: PoolScores) -> bool:
@@ -180,7 +188,7 @@ BUILTIN: tuple[Metric, ...] = (
         "R@1_chance",
         "rank",
         None,
-        "R@1 that a random order of the candidates exceeds in about 5 % of cases",
+        "R@1 that a random order of the candidates exceeds in at most 5 % of cases",
         _chance_limit,
         heading="chance",
         has_interval=False,

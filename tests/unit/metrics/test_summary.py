@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import binom
 from unit.metrics.made_predictions import simulated_table
 
 from icalib.metrics import calibration, ranking, selective
-from icalib.metrics.catalogue import known_metrics
+from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import bootstrap
 from icalib.metrics.summary import over_seeds, summarise
@@ -31,7 +32,7 @@ def measured_directly(predictions: pa.Table, threshold: float) -> dict[str, floa
     values = {
         **{f"R@{k}": ranking.recall_at_k(scores, k).mean() for k in (1, 2, 5)},
         "MAP": ranking.average_precision(scores).mean(),
-        "R@1_chance": 0.1 + 1.6449 * np.sqrt(0.09 / scores.num_pools),
+        "R@1_chance": (binom.isf(0.05, scores.num_pools, 0.1) + 0.5) / scores.num_pools,
         "P": p,
         "R": r,
         "F1": 2 * p * r / (p + r),
@@ -117,3 +118,23 @@ def test_a_mean_over_seeds_of_which_one_has_no_value_is_none(missing: dict[str, 
     assert over_seeds(seeds, "test", "AUROC") == (None, None)
     assert over_seeds([seeds[0], seeds[2]], "test", "AUROC") == pytest.approx((0.8, 0.02**0.5))
     assert over_seeds(seeds[:1], "test", "AUROC") == (0.9, None)
+
+
+@pytest.mark.parametrize("num_candidates", [2, 10, 100])
+def test_chance_is_exceeded_in_at_most_a_twentieth_of_random_orders(num_candidates: int) -> None:
+    """Of 100 candidates the normal approximation's limit is exceeded in 18 % of cases with 20 pools."""
+    wrong = [0] * (num_candidates - 1)
+    for number in (4, 10, 12, 20, 30, 100):
+        scores = PoolScores.from_lists([[0.0, *wrong]] * number, [[1, *wrong]] * number)
+        hits = np.arange(number + 1)
+        above = hits / number > find_metric("R@1_chance").value(scores)
+        assert binom.pmf(hits, number, 1 / num_candidates)[above].sum() <= 0.05
+        assert not above.any() or binom.sf(hits[above][0] - 2, number, 1 / num_candidates) > 0.05
+
+
+def test_chance_of_several_right_candidates_and_sizes_is_a_limit_of_random_orders() -> None:
+    sizes, rng = [2, 5, 20] * 20, np.random.default_rng(0)
+    labels = [[1, *rng.integers(2, size=size - 1).tolist()] for size in sizes]
+    limit = find_metric("R@1_chance").value(PoolScores.from_lists([[0.0] * size for size in sizes], labels))
+    orders = [PoolScores.from_lists([rng.uniform(size=size).tolist() for size in sizes], labels) for _ in range(300)]
+    assert np.mean([ranking.recall_at_k(scores, 1).mean() > limit for scores in orders]) <= 0.05
