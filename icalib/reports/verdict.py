@@ -42,8 +42,8 @@ TEACHERS: Mapping[str, str] = {
 """The method that differs from a self-trained one in its pseudo labels alone."""
 _CONTROL = "regime.control=true"  # trains as long as a self-trained one, without pseudo labels
 USABLE_ECE = 0.05
-"""Largest upper end of ECE's interval at which probabilities are called usable as they are; where the lower end of
-ECE_top1's is above it, those of best candidates are not.
+"""Largest upper end of the intervals of ECE and ECE_top1 at which probabilities are called usable as they are; those of
+best candidates are not where the lower end of ECE_top1's is above it.
 """
 
 
@@ -198,8 +198,14 @@ def _probabilities(best: MethodFacts) -> str:
     measured = f"ECE {format_value(ece)}, 95 % interval {format_value(best.ece.low)}–{format_value(best.ece.high)}"
     top1 = best.ece_top1
     if best.ece.high <= USABLE_ECE:
-        if top1 is None or top1.low <= USABLE_ECE:
+        if top1 is None or top1.high <= USABLE_ECE:
             return f"The probabilities of {best} can be used as they are ({measured})."
+        if top1.low <= USABLE_ECE:
+            return (
+                f"The probabilities of {best} suit all pairs ({measured}); whether they suit the best candidate of "
+                f"each pool takes more test pools to tell (ECE_top1 {format_value(best.means['ECE_top1'])}, "
+                f"{format_value(top1.low)}–{format_value(top1.high)})."
+            )
         better = _calibrated(best, "ECE_top1", top1.low)
         cure = f": with `--set calibration=NAME` {_listed(better)}" if better else "; no calibrator is clearly better"
         return (
