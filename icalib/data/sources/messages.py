@@ -11,8 +11,9 @@
     {"conversations": [{"from": "human" | "gpt" | ..., "value": str}]}                      ShareGPT
     {"id": int, "messages": [{"from": str, "text": str | list}]}                 one chat of Telegram's export
 
-as JSONL, as a JSON array or as Parquet. `id`, `domain` and `split` may be left out. `is_answer` (true, false, 1 or
-0) of a message says whether it is an accepted answer. Messages without text (pictures, calls of tools) are left out.
+as JSONL, as a JSON array or as Parquet, or as JSON in a cell of a CSV. `id`, `domain` and `split` may be left out.
+`is_answer` (true, false, 1 or 0) of a message says whether it is an accepted answer. Messages are sorted by their times
+where all have one. Those without text (pictures, calls of tools) are left out.
 """
 
 from __future__ import annotations
@@ -23,14 +24,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from icalib.core.errors import DataError
 from icalib.core.text import abbreviated
 from icalib.data.schema import Dialogue
 from icalib.data.sources.files import plain_name, read_lines, split_in_name
 from icalib.data.sources.records import Raw, Reader, Source, build, records_in
-from icalib.data.sources.rows import first_rows, own_id, read_rows, record_id, row_files, row_of, split_of_row
+from icalib.data.sources.rows import (
+    TIMES,
+    first_rows,
+    in_order,
+    json_in,
+    own_id,
+    parsed_time,
+    plain_column,
+    read_rows,
+    record_id,
+    row_files,
+    row_of,
+    split_of_row,
+)
 
 Role = Literal["user", "agent", "skip"]
 """`skip` leaves out what a speaker says."""
@@ -57,7 +71,8 @@ def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Ro
     """Return what a speaker is, by the names that the user has given (`*`: all others) and those that are usual; a
     DataError names any other, found in `field` of a record.
     """
-    shown = str(speaker).strip() if isinstance(speaker, str | int | bool) else ""
+    is_name = isinstance(speaker, str | int | float) and speaker == speaker
+    shown = str(speaker).strip() if is_name else ""
     name = shown.lower()
     ours: dict[str, Role] = {key.strip().lower(): role for key, role in given.items()}
     role: Role | None = ours.get(name) or DEFAULT_SPEAKERS.get(name) or ours.get("*")
@@ -73,10 +88,12 @@ def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Ro
 
 
 NO_TEXT = "conversations without a text of user or agent"
+EMPTY = "messages without text"
+SKIPPED = "messages of speakers that are skipped, such as system and tool (--speakers)"
 LISTS = ("messages", "conversations", "conversation", "chat_messages", "turns", "dialog", "dialogue", "utterances")
 """Fields of a record that may hold its messages."""
 SPEAKERS = ("role", "from", "sender", "speaker", "author", "user", "name")
-TEXTS = ("content", "value", "text", "message", "body")
+TEXTS = ("content", "value", "text", "message", "body", "utterance")
 IDS = ("dialog_id", "dialogue_id", "conversation_id", "chat_id", "thread_id", "ticket_id", "session_id", "id", "uuid")
 DOMAINS = ("domain", "category", "topic")
 _NUM_TRIED = 5
@@ -84,6 +101,8 @@ _NUM_TRIED = 5
 
 
 def _open_jsonl(path: Path, speakers: Mapping[str, Role]) -> Source:
+    left_out = Counter[str]()
+
     def dialogue(raw: Raw) -> Dialogue:
         row = row_of(raw)
         given = row.get("dialog_id")
@@ -100,10 +119,12 @@ def _open_jsonl(path: Path, speakers: Mapping[str, Role]) -> Source:
                 yield utterance  # which `build` refuses
                 continue
             role = role_of(utterance.get("speaker"), speakers, raw, f"utterances.{index}.speaker")
-            if role != "skip":
+            if role == "skip":
+                left_out[SKIPPED] += 1
+            else:
                 yield {**utterance, "speaker": role}
 
-    return Source((path,), records_in((path,), read_lines, dialogue))
+    return Source((path,), records_in((path,), read_lines, dialogue), left_out=left_out)
 
 
 def _detects_jsonl(path: Path) -> bool:
@@ -123,7 +144,7 @@ def _open_messages(path: Path, speakers: Mapping[str, Role]) -> Source:
         field, messages = _messages(row)
         if not field:
             raise raw.error(f"found no list of messages under any of {', '.join(LISTS)}")
-        utterances = turns(raw, messages, speakers, field)
+        utterances = turns(raw, messages, speakers, field, left_out)
         if not utterances:
             left_out[NO_TEXT] += 1
             return None
@@ -140,36 +161,58 @@ def _open_messages(path: Path, speakers: Mapping[str, Role]) -> Source:
 
 
 def _is_conversation(row: Mapping[str, Any]) -> bool:
-    """Whether a row has messages: objects of which one at least has a speaker and a text."""
+    """Whether a row has messages: objects of which one at least has a speaker and a text. A preference has the chosen
+    ones only, and is of ready-made ranking data.
+    """
     _, messages = _messages(row)
-    return any(isinstance(message, dict) and _key(message, SPEAKERS) and _key(message, TEXTS) for message in messages)
+    return not row.keys() >= {"chosen", "rejected"} and any(
+        isinstance(message, dict) and _key(message, SPEAKERS) and _key(message, TEXTS) for message in messages
+    )
 
 
-def turns(raw: Raw, messages: list[Any], speakers: Mapping[str, Role], field: str) -> list[dict[str, Any]]:
-    """Return messages as utterances; those without text and those of skipped speakers are left out."""
-    named = (_utterances(raw, message, speakers, f"{field}.{index}") for index, message in enumerate(messages))
+def turns(
+    raw: Raw, messages: list[Any], speakers: Mapping[str, Role], field: str, left_out: Counter[str]
+) -> list[dict[str, Any]]:
+    """Return messages, in the order of their times, as utterances; `left_out` counts those that are none."""
+    named = (_utterances(raw, messages[index], speakers, f"{field}.{index}", left_out) for index in _order(messages))
     return list(chain.from_iterable(named))
 
 
-def _utterances(raw: Raw, message: Any, speakers: Mapping[str, Role], field: str) -> Iterator[dict[str, Any]]:
+def _order(messages: list[Any]) -> list[int]:
+    """Return the indices of messages in the order of the first of the usual times that all have, if any."""
+    first = messages[0] if messages and all(isinstance(message, dict) for message in messages) else {}
+    names = {plain_column(name): name for name in first}
+    for name in (names[time] for time in TIMES if time in names):
+        times = [parsed_time(message.get(name)) for message in messages]
+        if None not in times and len({*times}) > 1:
+            return in_order(cast("list[float]", times))
+    return list(range(len(messages)))
+
+
+def _utterances(
+    raw: Raw, message: Any, speakers: Mapping[str, Role], field: str, left_out: Counter[str]
+) -> Iterator[dict[str, Any]]:
     if not isinstance(message, dict):
         raise raw.error("found no object with a speaker and a text", field=field)
     text = text_of(message.get(_key(message, TEXTS)))
     if not text.strip():
+        left_out[EMPTY] += 1
         return
     key = _key(message, SPEAKERS)
     speaker = message.get(key)
     if isinstance(speaker, dict):  # Discord's authors
-        speaker = speaker.get("name")
+        speaker = speaker.get("name") or speaker
     role = role_of(speaker, speakers, raw, f"{field}.{key or SPEAKERS[0]}")
-    if role != "skip":
-        intents, is_answer = message.get("intents"), message.get("is_answer")
-        yield {
-            "speaker": role,
-            "text": text,
-            "intents": intents if isinstance(intents, list | tuple) else (),
-            "is_answer": None if is_answer == "" else is_answer,
-        }
+    if role == "skip":
+        left_out[SKIPPED] += 1
+        return
+    is_answer = message.get("is_answer")
+    yield {
+        "speaker": role,
+        "text": text,
+        "intents": message.get("intents") or (),
+        "is_answer": None if is_answer == "" else is_answer,
+    }
 
 
 def _key(message: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -178,15 +221,19 @@ def _key(message: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a text that is a string, a number, or a list of parts, some of them without text; else an empty one."""
+    """Return a text that is a string, a number, an object that has it under a usual name, or a list of parts, some of
+    them without text; else an empty one.
+    """
+    if isinstance(value, dict):
+        return text_of(value.get(_key(value, TEXTS)))
     if isinstance(value, list):
         parts = [part.get("text") if isinstance(part, dict) else part for part in value]
-        return "".join(part for part in parts if isinstance(part, str))
+        return "".join(text_of(part) for part in parts if isinstance(part, str | dict))
     return str(value) if isinstance(value, str | int | float) and value == value else ""
 
 
 def _messages(row: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    return next(((name, value) for name in LISTS if isinstance(value := row.get(name), list)), ("", []))
+    return next(((name, value) for name in LISTS if isinstance(value := json_in(row.get(name)), list)), ("", []))
 
 
 def _detects_messages(path: Path) -> bool:

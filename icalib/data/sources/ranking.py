@@ -179,7 +179,7 @@ class _Table:
         if isinstance(query, list) and query and all(isinstance(turn, str) for turn in query):
             return alternating(filter(str.strip, query))
         if isinstance(query, list) and query:
-            return tuple(turns(raw, query, self.speakers, column))
+            return tuple(turns(raw, query, self.speakers, column, self.left_out))
         if not isinstance(query, str | int | float) or not str(query).strip():
             raise raw.error(f"found {abbreviated(query)} as query", field=column)
         return ({"speaker": "user", "text": str(query)},)

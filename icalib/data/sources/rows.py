@@ -6,11 +6,11 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date, datetime
-from itertools import islice
+from datetime import UTC, date, datetime
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -38,6 +38,7 @@ Kind = Literal["lines", "json", "csv", "parquet"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
 _BATCH_ROWS = 256
+_JSON = re.compile(r"""\s*[\[{]\s*["\[{]""")
 MAX_FIELD = 1 << 24
 """Characters of a CSV's field, such as a pasted log; Python's own limit is 2¹⁷."""
 
@@ -247,6 +248,44 @@ def guessed_columns(
 def plain_column(name: str) -> str:
     """Return a column's name in lower case without spaces and signs."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+TIMES = (
+    "timestamp", "ts", "time", "createdat", "created", "createdon", "createdutc", "createddate", "createddatetime",
+    "sentat", "sent", "senton", "sentdate", "datetime", "date", "timestampms", "turn", "position",
+)  # fmt: skip
+"""Common names of times, as `guessed_columns` has them."""
+
+
+def parsed_time(value: Any) -> float | None:
+    """Return a time as a number: of a number (also as text) or of ISO 8601; None for any other."""
+    text = str(value).strip()
+    with suppress(ValueError):
+        number = float(text)
+        return number if number == number else None
+    with suppress(ValueError, OverflowError):
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return None
+
+
+def falls(times: Iterable[float]) -> int:
+    """Return how many times more often times fall than they rise, from one to the next."""
+    return sum((after < before) - (after > before) for before, after in pairwise(times))
+
+
+def in_order(times: Sequence[float]) -> list[int]:
+    """Return the indices of times in rising order; equal ones are turned round if the newest come first."""
+    indices = range(len(times))
+    return sorted(reversed(indices) if falls(times) > 0 else indices, key=times.__getitem__)
+
+
+def json_in(value: Any) -> Any:
+    """Return the list or object that a text is in JSON, as a table's cell has it; any other value as it is."""
+    if isinstance(value, str) and _JSON.match(value):
+        with suppress(ValueError, RecursionError):
+            return json.loads(value)
+    return value
 
 
 def check_columns(

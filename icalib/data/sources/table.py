@@ -9,10 +9,9 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -22,12 +21,16 @@ from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.text import abbreviated
 from icalib.data.schema import Dialogue, Split
 from icalib.data.sources.files import split_in_name
-from icalib.data.sources.messages import NO_TEXT, Role, role_of, text_of
+from icalib.data.sources.messages import EMPTY, NO_TEXT, SKIPPED, Role, role_of, text_of
 from icalib.data.sources.records import Raw, Reader, Source, build, joined, records_in
 from icalib.data.sources.rows import (
+    TIMES,
     check_columns,
+    falls,
     first_rows,
     guessed_columns,
+    parsed_time,
+    plain_column,
     read_rows,
     row_files,
     row_of,
@@ -41,10 +44,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "conversationid", "convid", "conversation", "dialogid", "dialogueid", "dialog", "dialogue", "chatid", "chat",
         "threadid", "thread", "ticketid", "ticket", "sessionid", "session", "caseid", "case", "id",
     ),
-    "time": (
-        "timestamp", "ts", "time", "createdat", "created", "createdon", "sentat", "sent", "senton", "sentdate",
-        "datetime", "date", "timestampms", "turn", "position",
-    ),
+    "time": TIMES,
     "sender": (
         "sendertype", "senderrole", "authortype", "speakerrole", "role", "sender", "speaker", "from", "author",
         "actor", "participant", "who", "user", "username", "name",
@@ -131,17 +131,23 @@ class _Table:
 
     def _utterances(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         text = text_of(row.get(self.columns["text"]))
-        if text.strip():
-            role = role_of(row.get(self.columns["sender"]), self.speakers, raw, self.columns["sender"])
-            if role != "skip":
-                is_answer = row.get(self.columns.get("is_answer", ""))
-                yield {"speaker": role, "text": text, "is_answer": None if is_answer == "" else is_answer}
+        if not text.strip():
+            self.left_out[EMPTY] += 1
+            return
+        role = role_of(row.get(self.columns["sender"]), self.speakers, raw, self.columns["sender"])
+        if role == "skip":
+            self.left_out[SKIPPED] += 1
+            return
+        is_answer = row.get(self.columns.get("is_answer", ""))
+        yield {"speaker": role, "text": text, "is_answer": None if is_answer == "" else is_answer}
 
 
 def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) -> Source:
     files = row_files(path)
     sample, names = sampled(path)
     found = guessed_columns(names, COMMON, columns)
+    if "time" not in columns and found.keys() >= {"id", "time"}:
+        found["time"] = _telling_time(sample, names, found)
     understood = check_columns(files[0], names, found, REQUIRED, columns)
     ids = {str(row.get(found["id"])) for row in sample}
     if "id" not in columns and found["id"].strip("_").lower() == "id" and len(ids) == len(sample) > 1:
@@ -149,12 +155,20 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
             f"{files[0]}: each of the first {len(sample)} rows has another `{found['id']}`, so that is not a "
             "conversation's. Name the column that the messages of a conversation share with --columns id=NAME."
         )
-    if "time" in found and parsed_time(time := sample[0].get(found["time"])) is None:
-        understood += f"; rows keep their order, since the time {abbreviated(time)} is neither a number nor ISO 8601"
-        del found["time"]
-    elif "time" not in found and "time" not in columns:
+    times: list[list[float]] = []
+    if time := found.get("time"):
+        given = next((row[time] for row in sample if str(row.get(time, "")).strip() not in ("", "None", "nan")), None)
+        if parsed_time(given) is None:
+            shown = abbreviated(given)
+            understood += f"; rows keep their order, since the time {shown} is neither a number nor ISO 8601"
+            del found["time"]
+        else:
+            times = _times(sample, found["id"], time)
+        if times and max(map(len, times)) > 1 and all(len({*one}) == 1 for one in times):
+            understood += f"; rows keep their order, since those of a conversation have one `{time}`"
+    elif "time" not in columns:
         understood += "; rows keep their order, since there is no column of times"
-    newest_first = "time" in found and _falls(sample, found["id"], found["time"])
+    newest_first = sum(map(falls, times)) > 0
     if newest_first:
         understood += "; the newest rows come first"
     table = _Table(found, speakers, newest_first)
@@ -162,28 +176,22 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     return Source(files, dialogues, understood=understood, left_out=table.left_out)
 
 
-def _falls(sample: Iterable[Mapping[str, Any]], id_column: str, time_column: str) -> bool:
-    """Whether the times of a conversation's rows fall more often than they rise."""
-    before: dict[str, float] = {}
-    falls = 0
+def _times(sample: Iterable[Mapping[str, Any]], id_column: str, time_column: str) -> list[list[float]]:
+    """Return the times of each conversation's rows."""
+    times: dict[str, list[float]] = {}
     for row in sample:
-        name, time = str(row.get(id_column)), parsed_time(row.get(time_column))
-        if time is not None:
-            falls += (time < before.get(name, time)) - (time > before.get(name, time))
-            before[name] = time
-    return falls > 0
+        if (time := parsed_time(row.get(time_column))) is not None:
+            times.setdefault(str(row.get(id_column)), []).append(time)
+    return list(times.values())
 
 
-def parsed_time(value: Any) -> float | None:
-    """Return a time as a number: of a number (also as text) or of ISO 8601; None for any other."""
-    text = str(value).strip()
-    with suppress(ValueError):
-        number = float(text)
-        return number if number == number else None
-    with suppress(ValueError, OverflowError):
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    return None
+def _telling_time(sample: Sequence[Mapping[str, Any]], names: Iterable[str], found: Mapping[str, str]) -> str:
+    """Return the column of times that tells most rows of a conversation apart: the most telling by its name may be of
+    the day, or of the conversation's beginning.
+    """
+    by_plain = {plain_column(name): name for name in names}
+    free = [by_plain[plain] for plain in TIMES if plain in by_plain and by_plain[plain] not in found.values()]
+    return max([found["time"], *free], key=lambda name: sum(len({*one}) for one in _times(sample, found["id"], name)))
 
 
 def _detects(path: Path) -> bool:

@@ -194,6 +194,59 @@ def test_rows_of_equal_times_are_turned_round_where_the_newest_come_first(tmp_pa
     assert "there is no column of times" in open_source(tmp_path / "timeless.csv").understood
 
 
+@pytest.mark.parametrize("times", [["09:05", "09:06", "09:07"], ["09:05", "09:05", "09:07"]])
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_messages_are_sorted_by_their_times(tmp_path: Path, times: list[str], newest_first: bool) -> None:
+    chat = [
+        {"role": role, "text": role, "id": "m", "createdAt": f"2026-01-31T{time}Z"}
+        for role, time in zip(["user", "bot", "customer"], times, strict=True)
+    ]
+    path = write_json(tmp_path / "chats.json", {"messages": chat[::-1] if newest_first else chat})
+    (found,) = dialogues(path)
+    assert [text for _, text in turns(found)] == ["user", "bot", "customer"]
+    chat[2]["createdAt"] = "31.01.2026"
+    (found,) = dialogues(write_json(path, {"messages": chat[::-1]}))
+    assert [text for _, text in turns(found)] == ["customer", "bot", "user"]
+
+
+@pytest.mark.parametrize("telling", ["sent_at", "turn"])
+def test_rows_are_sorted_by_the_times_that_tell_them_apart(tmp_path: Path, telling: str) -> None:
+    """The first ones by name may be of the conversation, or a day; the first cell may be empty."""
+    rows = [
+        {"ticket": 1, "created_at": "2026-01-31", "sender": role, "body": role, telling: number}
+        for number, role in [(3, "visitor"), (1, "user"), (2, "bot")]
+    ]
+    path = tmp_path / "export.csv"
+    pd.DataFrame([{**rows[0], "ticket": 2, "created_at": ""}, *rows]).to_csv(path, index=False)
+    source = open_source(path)
+    assert f"time={telling}" in source.understood
+    assert [text for _, text in turns(list(source.dialogues(None))[1])] == ["user", "bot", "visitor"]
+    pd.DataFrame(rows).drop(columns=telling).to_csv(path, index=False)
+    assert "those of a conversation have one `created_at`" in open_source(path).understood
+
+
+@pytest.mark.parametrize("text", [{"content": "It hums."}, [{"type": "text", "text": {"value": "It hums."}}]])
+def test_a_text_may_be_in_an_object(tmp_path: Path, text: Any) -> None:
+    """As Teams and OpenAI's assistants have it."""
+    chat = {"messages": [{"role": "user", "body": text}, {"role": "bot", "body": "Restart it."}]}
+    assert [turns(found) for found in dialogues(write_json(tmp_path / "chats.json", chat))] == [TURNS]
+
+
+@pytest.mark.parametrize("name", ["utterance", "text"])
+def test_messages_may_be_json_in_a_cell(tmp_path: Path, name: str) -> None:
+    chat = json.dumps([{"speaker": role, name: text} for role, text in TURNS])
+    path = tmp_path / "chats.csv"
+    pd.DataFrame([{"ticket_id": 7, "conversation": chat}]).to_csv(path, index=False)
+    assert [(found.dialog_id, turns(found)) for found in dialogues(path)] == [("7", TURNS)]
+
+
+def test_intents_that_are_no_list_are_refused(tmp_path: Path) -> None:
+    chat = {"messages": [{"role": "user", "content": "It hums.", "intents": "PF"}]}
+    with pytest.raises(DataError, match="Expected: a list") as caught:
+        dialogues(write_json(tmp_path / "chats.json", chat))
+    assert caught.value.field == "messages.0.intents"
+
+
 def test_a_folder_of_parquet_takes_splits_from_names(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         path = tmp_path / f"{split}-00000-of-00001.parquet"
@@ -233,7 +286,11 @@ def test_conversations_without_text_are_counted_and_left_out(tmp_path: Path) -> 
     for file in (path, table):
         source = open_source(file)
         assert [turns(dialogue) for dialogue in source.dialogues(None)] == [TURNS]
-        assert dict(source.left_out) == {"conversations without a text of user or agent": 2}
+        assert dict(source.left_out) == {
+            "conversations without a text of user or agent": 2,
+            "messages without text": 1,
+            "messages of speakers that are skipped, such as system and tool (--speakers)": 1,
+        }
 
 
 @pytest.mark.parametrize("name", ["chats.json", "export.jsonl", "export.csv", "export.parquet"])
@@ -322,7 +379,7 @@ def test_a_conversation_with_a_bad_row_is_left_out_whole(tmp_path: Path, bad: by
 
 
 @pytest.mark.parametrize(
-    "name", ["Ann", "Doe, John", "O'Brien", 'Jürgen "JG" Groß', "a\\b $HOME `ls`", "x=y", "Support team " * 20, 7]
+    "name", ["Ann", "Doe, John", "O'Brien", 'Jürgen "JG" Groß', "a\\b $HOME `ls`", "x=y", "Support team " * 20, 7, 1.0]
 )
 def test_the_option_that_an_error_suggests_for_a_speaker_works(tmp_path: Path, name: Any) -> None:
     unknown = {"role": name, "content": "It hums."}
@@ -336,7 +393,7 @@ def test_the_option_that_an_error_suggests_for_a_speaker_works(tmp_path: Path, n
     assert several == {str(name).strip(): "user", "*": "agent"}
 
 
-@pytest.mark.parametrize("name", [None, "", {"id": 7}])
+@pytest.mark.parametrize("name", [None, "", {"id": 7}, float("nan")])
 def test_speakers_without_a_name_are_among_all_others(tmp_path: Path, name: Any) -> None:
     """As Telegram has deleted accounts."""
     path = write_json(

@@ -72,6 +72,7 @@ PREFERENCE = {
         ([CONTENTS], None, ("Restart it.", "Hello!", "Plug it in.")),
         (ANSWERS, None, ("Restart it.", "Hello!", "Plug it in.")),
         ([PREFERENCE], None, ("Restart it.", "Hello!")),
+        ([PREFERENCE | {"messages": PREFERENCE["chosen"]}], None, ("Restart it.", "Hello!")),
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
