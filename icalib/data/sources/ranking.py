@@ -13,6 +13,7 @@ for dialogues: each right one becomes a pool, in which the others don't occur.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from itertools import chain, groupby, starmap
 from pathlib import Path
 from typing import Any
 
-from icalib.core.errors import DataError
+from icalib.core.errors import DataError, SettingError
 from icalib.core.text import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
 from icalib.data.sources.messages import Role, turns
@@ -41,6 +42,8 @@ from icalib.data.sources.rows import (
     check_columns,
     first_rows,
     guessed_columns,
+    json_in,
+    kind_of,
     own_id,
     plain_column,
     read_rows,
@@ -65,7 +68,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "neg", "negative", "negatives", "negativepassages", "negativepassage", "hardnegatives", "negative1", "rejected",
     ),
     "passage": ("candidates", "passage", "document", "candidate", "passagetext", "text"),
-    "label": ("label", "labels", "relevance", "relevant", "rel", "iscorrect", "correct", "score"),
+    "label": ("label", "labels", "relevance", "relevant", "rel", "iscorrect", "correct", "isanswer", "score"),
     "domain": ("domain", "category", "topic"),
     "split": ("split",),
 }  # fmt: skip
@@ -77,6 +80,7 @@ NO_RIGHT = "queries without a right answer"
 NO_WRONG = "queries without a wrong answer"
 ALSO_RIGHT = "wrong answers with the words of a right one"
 LATE_WRONG = f"wrong answers, since the first {NUM_SAMPLED} rows have none: put a row with one before them to use them"
+_PYTHON = re.compile(r"""\[\s*['"\[{].*['"\]}]\s*\]|\{\s*'.*\}""", re.DOTALL)
 _RIGHT_ABOVE = 0.5  # labels above it are of right answers
 _SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on the query alone
 
@@ -93,6 +97,8 @@ class _Table:
     negatives: tuple[str, ...]
     """All columns of wrong answers (`negative_1`, `negative_2`, ...)."""
     speakers: Mapping[str, Role]
+    has_cells: bool = False
+    """Whether a list is JSON in a cell, as in CSV."""
     left_out: Counter[str] = field(default_factory=Counter[str])
 
     def records(self, files: Iterable[Path]) -> Iterator[Raw]:
@@ -146,11 +152,26 @@ class _Table:
             return raw.line, raw.number
 
     def _has_one_answer(self, raw: Raw) -> bool:
-        return "label" in self.columns and not isinstance(unchecked_row(raw).get(self.columns["passage"]), list)
+        if "label" not in self.columns:
+            return False
+        passage = unchecked_row(raw).get(self.columns["passage"])
+        return not isinstance(json_in(passage) if self.has_cells else passage, list)
+
+    def _row(self, raw: Raw) -> dict[str, Any]:
+        """Return the row of a raw record with the lists that its cells hold."""
+        row = row_of(raw)
+        if not self.has_cells:
+            return row
+        for column in (*(self.columns.get(name, "") for name in ("query", *_SIDES, *_LABELLED)), *self.negatives):
+            row |= {column: json_in(row[column])} if column in row else {}
+            if isinstance(text := row.get(column), str) and _PYTHON.fullmatch(text.strip()):
+                cure = f"Write lists as JSON, or the table as Parquet or JSON Lines. {raw.cure}."
+                raise raw.error(f"found {abbreviated(text)}, a list as Python prints it", cure, column)
+        return row
 
     def _query(self, raw: Raw) -> tuple[dict[str, Any], list[str]]:
         """Return the fields of an AnsweredContext, which may have no answer, and the wrong answers."""
-        rows = [(member, row_of(member)) for member in raw.value]
+        rows = [(member, self._row(member)) for member in raw.value]
         first = rows[0][1]
         context = self._context(raw, first.get(self.columns["query"]))
         labelled = list(chain.from_iterable(starmap(self._labelled, rows)))
@@ -201,6 +222,8 @@ class _Table:
             labels = [index == label for index in range(len(texts))]
         elif is_right := _is_among(label, texts):
             labels = is_right
+        elif self.has_cells and str(label) in map(str, range(len(texts))):
+            labels = [str(index) == label for index in range(len(texts))]
         else:
             labels = label if isinstance(label, list) else []
         numbers = [number for one in labels if (number := _number(one)) is not None]
@@ -217,10 +240,15 @@ class _Table:
 def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) -> Source:
     files = row_files(path)
     sample, names = sampled(path)
+    has_cells = kind_of(files[0]) == "csv"
+    if has_cells:
+        sample = [{name: json_in(value) for name, value in row.items()} for row in sample]
     found = _found(names, columns, sample)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
     understood = check_columns(files[0], names, found, required, columns)
-    table = _Table(found, _negatives(names, found), speakers)
+    if not {"label", "positive"} & columns.keys() and not {"label", "negative"} & found.keys():
+        _refuse_unread_labels(files[0], sample, found)
+    table = _Table(found, _negatives(names, found), speakers, has_cells)
     source = Source(files, keeps_all_candidates=False, understood=understood, left_out=table.left_out)
     if any(map(table.has_wrong, sample)):
         return replace(
@@ -255,6 +283,26 @@ def _found(names: Iterable[str], given: Mapping[str, str], sample: Sequence[Mapp
     return {column: name for column, name in found.items() if column not in unused}
 
 
+def _refuse_unread_labels(file: Path, sample: Sequence[Mapping[str, Any]], found: Mapping[str, str]) -> None:
+    """Refuse answers that are read as right ones beside a column that may say which of a query's are.
+
+    That is one of 0 and 1, or with a name of labels, whose values differ within a query.
+    """
+    query, *_ = keys = [found[column] for column in ("query", "id", "dialogue") if column in found]
+    for name in dict.fromkeys(name for row in sample for name in row if name not in found.values()):
+        values: dict[str, set[str]] = {}
+        for row in sample:
+            values.setdefault(repr([row.get(key) for key in keys]), set()).add(str(row.get(name)).strip().lower())
+        is_named = plain_column(name) in COMMON["label"] and plain_column(name) != "score"
+        is_binary = {_number(value) for one in values.values() for value in one} == {0, 1}
+        if differing := next((one for one in values.values() if len(one) > 1 and (is_named or is_binary)), None):
+            raise SettingError(
+                f"{file}: answers of one `{query}` have {' and '.join(sorted(differing)[:2])} as `{name}`, and no column "
+                f"of labels is known. If it says which are right, give --columns label={name} (1, true or yes is right, "
+                "0, false or no is wrong); if all are right, --columns label= (no name)."
+            )
+
+
 def _is_no_label(column: str, sample: Sequence[Mapping[str, Any]], *, must_be: bool) -> bool:
     """Whether a column that was guessed is of something else: a topic, unless it `must_be` of labels, or another
     ranker's scores.
@@ -276,10 +324,10 @@ def _negatives(names: list[str], found: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _number(label: Any) -> float | None:
-    """Return a label that is a number, true or false, also as text; None for any other."""
+    """Return a label that is a number, true or false, yes or no, also as text; None for any other."""
     text = str(label).strip().lower()
     try:
-        number = float({"true": 1, "false": 0}.get(text, text))
+        number = float({"true": 1, "false": 0, "yes": 1, "no": 0}.get(text, text))
     except ValueError:
         return None
     return number if number == number else None

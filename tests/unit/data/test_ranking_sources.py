@@ -161,18 +161,41 @@ def test_half_of_a_surrogate_pair_is_refused_in_any_field(tmp_path: Path, field:
     assert (len(found), rejected) == (1, [2])
 
 
-@pytest.mark.parametrize("columns", [{}, {"passage": "response", "label": "rating"}, {"label": "rating"}])
+@pytest.mark.parametrize("columns", [{"passage": "response", "label": "rating"}, {"label": "rating"}])
 def test_labels_say_which_answers_are_right_unless_they_are_none(tmp_path: Path, columns: dict[str, str]) -> None:
     rows = [{"query": one["query"], "response": one["passage"], "rating": one["label"]} for one in PAIRS]
-    source = open_source(write_lines(tmp_path / "train.jsonl", *rows), None, {"columns": columns})
-    if columns:
-        (pool,) = source.pools(None)
-        assert pool.candidates == ("Restart it.", "Hello!", "Plug it in.")
-    else:
-        assert "wrong answers are mined" in source.understood
+    path = write_lines(tmp_path / "train.jsonl", *rows)
+    (pool,) = pools(path, columns=columns)
+    assert pool.candidates == ("Restart it.", "Hello!", "Plug it in.")
+    with pytest.raises(SettingError, match=r"0 and 1 as `rating`.*--columns label=rating"):
+        open_source(path)
+    for all_right in ({"label": ""}, {"positive": "response"}):
+        assert "wrong answers are mined" in open_source(path, None, {"columns": all_right}).understood
+    words = [one | {"label": "good" if one.pop("rating") else "bad"} for one in rows]
+    with pytest.raises(SettingError, match="bad and good as `label`"):
+        open_source(write_lines(path, *words))
     for no_label in ({"label": "billing"}, {"score": 5.3}):
         made = [{"query": f"q{number}", "response": one["passage"], **no_label} for number, one in enumerate(PAIRS)]
         assert "positive=response" in open_source(write_lines(tmp_path / "topic.jsonl", *made)).understood
+
+
+def test_lists_of_a_csv_are_json(tmp_path: Path) -> None:
+    """`to_csv` of pandas prints them as Python has them, and numpy's without commas."""
+    lists = {"query": ["Hi.", "Hello!", "It hums."], "candidates": ["Hello!", "Restart it.", "Plug it in."]}
+    for label in (1, [0, 1, 0], "Restart it."):
+        rows = [{name: json.dumps(value) for name, value in lists.items()} | {"label": label}]
+        pd.DataFrame(rows).to_csv(path := tmp_path / "train.csv", index=False)
+        (pool,) = pools(path)
+        assert [turn.text for turn in pool.context] == lists["query"]
+        assert pool.candidates == ("Restart it.", "Hello!", "Plug it in.")
+    for written in (str(lists["candidates"]), "['Hello!' 'Restart it.']"):
+        pd.DataFrame([rows[0] | {"candidates": written}]).to_csv(path, index=False)
+        with pytest.raises(DataError, match="a list as Python prints it") as caught:
+            list(open_source(path).answers(None))
+        assert caught.value.field == "candidates"
+    text = '["Hello!"]'
+    (found,) = open_source(write_lines(tmp_path / "texts.jsonl", {"query": "It hums.", "answer": text})).answers(None)
+    assert found.answers == (text,)
 
 
 def test_an_answer_without_a_text_is_an_error(tmp_path: Path) -> None:
