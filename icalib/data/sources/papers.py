@@ -31,7 +31,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -152,18 +152,9 @@ def _detects_mantis_tsv(path: Path) -> bool:
 
 
 def _mantis_groups(file: Path) -> Iterator[Raw]:
-    """Join the lines of one pool: the same context, and no second right candidate."""
-    group: list[Raw] = []
-    has_right = False
-    for line in read_lines(file):
-        label, context, _ = _mantis_parts(line)
-        if group and (context != _mantis_parts(group[0])[1] or (label == "1" and has_right)):
-            yield joined(group)
-            group, has_right = [], False
-        group.append(line)
-        has_right = has_right or label == "1"
-    if group:
-        yield joined(group)
+    """Join the consecutive lines of one context, which are a pool."""
+    for _, lines in groupby(read_lines(file), key=lambda line: _mantis_parts(line)[1]):
+        yield joined(list(lines))
 
 
 def _mantis_parts(line: Raw) -> tuple[str, str, str]:
@@ -181,8 +172,8 @@ def _mantis_pool(raw: Raw) -> Pool:
         if not turns or not candidate.strip():
             raise line.error("found no context or no candidate", field="candidate")
         (right if label == "1" else wrong).append(candidate)
-    if len(right) != 1:
-        found = f"found {len(right)} right candidates in the {len(raw.value)} lines of one context, expected 1"
+    if not right:
+        found = f"found no right candidate in the {len(raw.value)} lines of one context, expected 1 or more"
         raise raw.error(found, field="label")
     split = required_split(raw.path)
     context = alternating(spaced(text) for text in turns.split("\t") if text.strip())

@@ -296,10 +296,11 @@ def _refuse_unread_labels(file: Path, sample: Sequence[Mapping[str, Any]], found
         is_named = plain_column(name) in COMMON["label"] and plain_column(name) != "score"
         is_binary = {_number(value) for one in values.values() for value in one} == {0, 1}
         if differing := next((one for one in values.values() if len(one) > 1 and (is_named or is_binary)), None):
+            shown = " and ".join(sorted(differing)[:2])
             raise SettingError(
-                f"{file}: answers of one `{query}` have {' and '.join(sorted(differing)[:2])} as `{name}`, and no column "
-                f"of labels is known. If it says which are right, give --columns label={name} (1, true or yes is right, "
-                "0, false or no is wrong); if all are right, --columns label= (no name)."
+                f"{file}: answers of one `{query}` have {shown} as `{name}`, and no column of labels is known. If it "
+                f"says which are right, give --columns label={name} (1, true, yes: right; 0, false, no: wrong); if all "
+                "are right, --columns label= (no name)."
             )
 
 

@@ -39,6 +39,7 @@ SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
 _BATCH_ROWS = 256
 _JSON = re.compile(r"""\s*[\[{]\s*["\[{\d]""")
+_ARRAY = re.compile(r"""\[\s*["\[{\]]""")  # unlike [09:05] <Ann> of a chat's log
 MAX_FIELD = 1 << 24
 """Characters of a CSV's field, such as a pasted log; Python's own limit is 2¹⁷."""
 
@@ -59,7 +60,7 @@ def kind_of(path: Path) -> Kind:
         raise DataError("the file is empty", "Choose a file with records.", path=path)
     if text.startswith("{") or plain_name(path).endswith((".jsonl", ".ndjson")):
         return "lines"
-    return "json" if text.startswith("[") else "csv"
+    return "json" if _ARRAY.match(text) else "csv"
 
 
 def read_rows(path: Path) -> Iterator[Raw]:

@@ -96,12 +96,13 @@ def test_mantis_folder_takes_splits_from_names_and_prefers_intents(tmp_path: Pat
 def test_mantis_tsv_groups_lines_of_a_context(tmp_path: Path) -> None:
     path = tmp_path / "data_dev_easy.tsv"
     path.write_text(
-        "1\tu1\ta1\tu2\tright\n0\tu1\ta1\tu2\twrong\n1\tv1\tyes\n0\tv1\tno\n0\tv1\tmaybe\n1\tv1\tyes too\n0\tv1\tno\n"
+        "1\tu1\ta1\tu2\tright\n0\tu1\ta1\tu2\twrong\n1\tv1\tyes\n0\tv1\tno\n0\tv1\tmaybe\n1\tv1\ttoo\n0\tv1\tnever\n"
     )
     source = open_source(path)
     pools = list(source.pools(None))
     assert source.reader == "mantis-tsv"
-    assert [p.candidates for p in pools] == [("right", "wrong"), ("yes", "no", "maybe"), ("yes too", "no")]
+    assert [p.candidates for p in pools] == [("right", "wrong"), ("yes", "too", "no", "maybe", "never")]
+    assert [p.right for p in pools] == [(0,), (0, 1)]
     assert [u.speaker for u in pools[0].context] == ["user", "agent", "user"]
     assert {p.split for p in pools} == {"validation"}
 
@@ -248,6 +249,7 @@ def test_a_first_record_that_cannot_be_read_is_said_where_the_format_is_unknown(
     [
         ('{\n "chats": []\n}', "The first record can't be read: broken JSON at character 2"),
         ("hello\n", 'The first record has the text "hello"'),
+        ("[09:05] <Ann> Hi.\n", r'The first record has the text "\[09:05\] <Ann> Hi."'),
         ('{"a": 1, "b": 2}', "The first record has the fields a, b"),
     ],
 )
