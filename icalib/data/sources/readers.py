@@ -65,10 +65,10 @@ def open_source(path: str | Path, format: str | None = None, options: Mapping[st
 
 
 def _unread(path: Path, source: Source) -> tuple[str, ...]:
-    """Return the names of a folder's files that a source leaves out; hidden ones aren't named."""
+    """Return the names of a folder's files and folders that a source leaves out; hidden ones aren't named."""
     files = sorted(path.iterdir()) if path.is_dir() else []
-    read = {file.resolve() for file in source.files}
-    left_out = (file for file in files if file.is_file() and file.resolve() not in read)
+    read = {part for file in source.files for part in (file.resolve(), file.resolve().parent)}
+    left_out = (file for file in files if file.resolve() not in read)
     return tuple(file.name for file in left_out if not file.name.startswith("."))
 
 

@@ -168,8 +168,8 @@ class Source:
     reader: str = ""
     """Name of the reader; `open_source` sets it."""
     unread: tuple[str, ...] = ()
-    """Names of the folder's files that aren't read: other kinds of files, or without a split in their names where
-    others have one; `open_source` sets them."""
+    """Names of the folder's files and folders that aren't read: other kinds of files, or without a split in their names
+    where others have one; `open_source` sets them."""
 
     @property
     def not_read(self) -> str:
@@ -177,7 +177,7 @@ class Source:
         if not self.unread:
             return ""
         more = f" and {len(self.unread) - _NUM_NAMED} more" if len(self.unread) > _NUM_NAMED else ""
-        why = "files of one kind are read, and only those with a split in their names where some have one"
+        why = "files of one kind are read, not of folders, and only those with a split in their names if some have one"
         return f"not read: {', '.join(self.unread[:_NUM_NAMED])}{more} ({why})"
 
     def digest(self) -> str:

@@ -56,6 +56,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
 REQUIRED = ("id", "sender", "text")
+TWICE = "rows of a conversation that are the same as another"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _Table:
 
     def dialogue(self, raw: Raw) -> Dialogue | None:
         """Return the rows of a conversation as a dialogue, without those that have no text; None if none is left."""
-        rows = [(member, row_of(member)) for member in raw.value]
+        rows = [(member, row_of(member)) for member in self._distinct(raw.value)]
         dialog_id = self._id(raw.value[0])
         if self.newest_first:
             rows.reverse()
@@ -110,6 +111,14 @@ class _Table:
             "utterances": utterances,
         }
         return build(Dialogue, record, raw, self.columns)
+
+    def _distinct(self, members: tuple[Raw, ...]) -> Iterable[Raw]:
+        """Return rows without those that are written twice; without times a text may have been said twice."""
+        distinct = {member.text: member for member in members}
+        if "time" not in self.columns or len(distinct) == len(members):
+            return members
+        self.left_out[TWICE] += len(members) - len(distinct)
+        return distinct.values()
 
     def _id(self, raw: Raw) -> str:
         column = self.columns["id"]

@@ -225,6 +225,16 @@ def test_rows_are_sorted_by_the_times_that_tell_them_apart(tmp_path: Path, telli
     assert "those of a conversation have one `created_at`" in open_source(path).understood
 
 
+def test_rows_that_are_written_twice_are_read_once(tmp_path: Path) -> None:
+    rows = [{"ticket": 1, "sent": n, "sender": role, "body": text} for n, (role, text) in enumerate(TURNS)]
+    path = tmp_path / "export.csv"
+    pd.DataFrame([*rows, *rows]).to_csv(path, index=False)
+    for columns, number in (({}, 2), ({"time": ""}, 4)):
+        source = open_source(path, options={"columns": columns})
+        assert [turns(found) for found in source.dialogues(None)] == [TURNS * (number // 2)]
+        assert sum(source.left_out.values()) == 4 - number
+
+
 @pytest.mark.parametrize("text", [{"content": "It hums."}, [{"type": "text", "text": {"value": "It hums."}}]])
 def test_a_text_may_be_in_an_object(tmp_path: Path, text: Any) -> None:
     """As Teams and OpenAI's assistants have it."""
@@ -428,8 +438,9 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
     messages = "conversation,sender,text\na,user,My printer hums.\na,agent,Restart it.\n"
     for name in ("train-tickets.csv", "bus-tickets.csv", "more.txt", ".hidden.csv"):
         (tmp_path / name).write_text(messages)
+    (tmp_path / "2025").mkdir()
     source = open_source(tmp_path)
     assert [file.name for file in source.files] == ["train-tickets.csv"]
-    assert source.not_read.startswith("not read: bus-tickets.csv, more.txt (files of one kind")
+    assert source.not_read.startswith("not read: 2025, bus-tickets.csv, more.txt (files of one kind")
     assert any(line == source.not_read for line in preview(tmp_path, PrepareSettings()))
     assert not open_source(tmp_path / "bus-tickets.csv").unread
