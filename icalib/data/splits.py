@@ -56,7 +56,7 @@ class LeakCheck:
         """Add a pool by its dialogue and by the texts of its context and response."""
         if self._split_of.setdefault(dialog_id, split) != split:
             self._leaked.add(dialog_id)
-        self._pairs[split].append(text_key("\n".join(texts)))
+        self._pairs[split].append(wording_key("\n".join(texts)))
 
     def num_dialogues(self) -> dict[str, int]:
         """Return the number of dialogues with at least one pool, by split."""

@@ -81,7 +81,7 @@ def test_leak_check_counts_copies_across_splits() -> None:
     leaks.add("d1", "train", ["hello", "you"])
     leaks.add("d2", "train", ["hello", "you"])  # in one split: no leak
     leaks.add("d3", "validation", ["Hello", "you"])
-    leaks.add("d4", "test", ["hello ", "you"])
+    leaks.add("d4", "test", ["hello, ", "you!"])
     leaks.add("d5", "test", ["hello", "there"])
     assert leaks.num_copies_across_splits() == 2
     assert leaks.num_dialogues() == {"train": 2, "validation": 1, "test": 2}
