@@ -65,9 +65,10 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "response",
     ),
     "negative": (
-        "neg", "negative", "negatives", "negativepassages", "negativepassage", "hardnegatives", "negative1", "rejected",
+        "neg", "negative", "negatives", "negativepassages", "negativepassage", "hardnegatives", "hardnegative",
+        "rejected", "distractors", "incorrectanswers", "neg1", "negative1", "hardnegative1", "distractor1",
     ),
-    "passage": ("candidates", "passage", "document", "candidate", "passagetext", "text"),
+    "passage": ("candidates", "options", "choices", "passage", "document", "candidate", "passagetext", "text"),
     "label": ("label", "labels", "relevance", "relevant", "rel", "iscorrect", "correct", "isanswer", "score"),
     "domain": ("domain", "category", "topic"),
     "split": ("split",),
@@ -245,10 +246,11 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
         sample = [{name: json_in(value) for name, value in row.items()} for row in sample]
     found = _found(names, columns, sample)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
-    understood = check_columns(files[0], names, found, required, columns)
+    negatives = _negatives(names, found)
+    understood = check_columns(files[0], names, found, required, columns, negatives)
     if not {"label", "positive"} & columns.keys() and not {"label", "negative"} & found.keys():
         _refuse_unread_labels(files[0], sample, found)
-    table = _Table(found, _negatives(names, found), speakers, has_cells)
+    table = _Table(found, negatives, speakers, has_cells)
     source = Source(files, keeps_all_candidates=False, understood=understood, left_out=table.left_out)
     if any(map(table.has_wrong, sample)):
         return replace(
@@ -286,21 +288,21 @@ def _found(names: Iterable[str], given: Mapping[str, str], sample: Sequence[Mapp
 def _refuse_unread_labels(file: Path, sample: Sequence[Mapping[str, Any]], found: Mapping[str, str]) -> None:
     """Refuse answers that are read as right ones beside a column that may say which of a query's are.
 
-    That is one of 0 and 1, or with a name of labels, whose values differ within a query.
+    That is one of 0 and 1, or with a name of labels or grades, whose values differ within a query.
     """
     query, *_ = keys = [found[column] for column in ("query", "id", "dialogue") if column in found]
     for name in dict.fromkeys(name for row in sample for name in row if name not in found.values()):
         values: dict[str, set[str]] = {}
         for row in sample:
             values.setdefault(repr([row.get(key) for key in keys]), set()).add(str(row.get(name)).strip().lower())
-        is_named = plain_column(name) in COMMON["label"] and plain_column(name) != "score"
+        is_named = plain_column(name) in (*COMMON["label"], "rating", "votes")
         is_binary = {_number(value) for one in values.values() for value in one} == {0, 1}
         if differing := next((one for one in values.values() if len(one) > 1 and (is_named or is_binary)), None):
             shown = " and ".join(sorted(differing)[:2])
             raise SettingError(
                 f"{file}: answers of one `{query}` have {shown} as `{name}`, and no column of labels is known. If it "
-                f"says which are right, give --columns label={name} (1, true, yes: right; 0, false, no: wrong); if all "
-                "are right, --columns label= (no name)."
+                f"says which are right (above 0.5, true or yes), give --columns label={name}; if all are right, "
+                "--columns label= (no name)."
             )
 
 

@@ -141,7 +141,8 @@ def _nothing(on_reject: OnReject | None) -> Iterator[Any]:
     return iter(())
 
 
-_NUM_NAMED = 5  # files that a line names
+NUM_NAMED = 5
+"""Files or columns that a line names."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,9 @@ class Source:
         """A line for the user that names the files of `unread`; empty if there are none."""
         if not self.unread:
             return ""
-        more = f" and {len(self.unread) - _NUM_NAMED} more" if len(self.unread) > _NUM_NAMED else ""
+        more = f" and {len(self.unread) - NUM_NAMED} more" if len(self.unread) > NUM_NAMED else ""
         why = "files of one kind are read, not of folders, and only those with a split in their names if some have one"
-        return f"not read: {', '.join(self.unread[:_NUM_NAMED])}{more} ({why})"
+        return f"not read: {', '.join(self.unread[:NUM_NAMED])}{more} ({why})"
 
     def digest(self) -> str:
         """Return a digest of the reader's name and of the files' bytes and names (names say the split)."""

@@ -32,7 +32,7 @@ from icalib.data.sources.files import (
     required_files,
     split_in_name,
 )
-from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
+from icalib.data.sources.records import NUM_NAMED, Raw, parse_json, refuse_bad_bytes
 
 Kind = Literal["lines", "json", "csv", "parquet"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
@@ -290,10 +290,15 @@ def json_in(value: Any) -> Any:
 
 
 def check_columns(
-    path: Path, names: list[str], found: Mapping[str, str], required: Iterable[str], given: Mapping[str, str]
+    path: Path,
+    names: list[str],
+    found: Mapping[str, str],
+    required: Iterable[str],
+    given: Mapping[str, str],
+    also_read: Iterable[str] = (),
 ) -> str:
-    """Return the line that shows which columns are read; SettingError where the choice lacks a required or names an
-    unknown one.
+    """Return the line that shows which columns are read, and which aren't; SettingError where the choice lacks a
+    required or names an unknown one.
     """
     missing = [column for column in required if column not in found]
     unknown = [name for name in given.values() if name and name not in names]
@@ -306,4 +311,7 @@ def check_columns(
         )
     shown = ", ".join(f"{column}={name}" for column, name in found.items())
     guessed = [column for column in found if column not in given]
-    return f"columns: {shown}" + (f" ({', '.join(guessed)} guessed; --columns changes them)" if guessed else "")
+    line = f"columns: {shown}" + (f" ({', '.join(guessed)} guessed; --columns changes them)" if guessed else "")
+    unread = [name for name in names if name not in {*found.values(), *also_read}]
+    more = f" and {len(unread) - NUM_NAMED} more" if len(unread) > NUM_NAMED else ""
+    return line + (f"; not read: {', '.join(unread[:NUM_NAMED])}{more}" if unread else "")

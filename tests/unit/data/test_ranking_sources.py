@@ -45,6 +45,10 @@ PAIRS = [
 ]
 CANDIDATES = {"context": ["It hums."], "candidates": ["Hello!", "Restart it.", "Plug it in."]}
 NUMBERED = [{"question": "It hums.", "answer": "Restart it.", "negative_1": "Hello!", "negative_2": "Plug it in."}]
+HARD = [
+    {"anchor": "It hums.", "positive": "Restart it.", "hard_negative_1": "Hello!", "hard_negative_2": "Plug it in."}
+]
+CHOICES = {"question": "It hums.", "choices": CANDIDATES["candidates"], "answer": 1}
 ANSWERS = [{"question": one["query"], "answer": one["passage"], "is_correct": bool(one["label"])} for one in PAIRS]
 CONTENTS = {
     "query": "It hums.",
@@ -65,6 +69,8 @@ PREFERENCE = {
         (TRIPLETS, None, ("Restart it.", "Hello!", "Plug it in.")),
         (PAIRS, None, ("Restart it.", "Hello!", "Plug it in.")),
         ([CANDIDATES | {"label": 1}], None, ("Restart it.", "Hello!", "Plug it in.")),
+        ([CHOICES], None, ("Restart it.", "Hello!", "Plug it in.")),
+        (HARD, None, ("Restart it.", "Hello!", "Plug it in.")),
         ([CANDIDATES | {"labels": [0, 1, 0]}], None, ("Restart it.", "Hello!", "Plug it in.")),
         ([CANDIDATES | {"answer": "Restart it."}], None, ("Restart it.", "Hello!", "Plug it in.")),
         ([CANDIDATES | {"answers": ["Restart it."]}], None, ("Restart it.", "Hello!", "Plug it in.")),
@@ -170,7 +176,8 @@ def test_labels_say_which_answers_are_right_unless_they_are_none(tmp_path: Path,
     with pytest.raises(SettingError, match=r"0 and 1 as `rating`.*--columns label=rating"):
         open_source(path)
     for all_right in ({"label": ""}, {"positive": "response"}):
-        assert "wrong answers are mined" in open_source(path, None, {"columns": all_right}).understood
+        understood = open_source(path, None, {"columns": all_right}).understood
+        assert "not read: rating; wrong answers are mined" in understood
     words = [one | {"label": "good" if one.pop("rating") else "bad"} for one in rows]
     with pytest.raises(SettingError, match="bad and good as `label`"):
         open_source(write_lines(path, *words))
