@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.text import abbreviated
@@ -175,6 +175,9 @@ class _Table:
         rows = [(member, self._row(member)) for member in raw.value]
         first = rows[0][1]
         context = self._context(raw, first.get(self.columns["query"]))
+        chosen = first.get(self.columns.get("positive", ""))
+        if _is_chat(chosen) and len(chosen) - 1 > len(context):  # preferences may repeat the prompt, or go on after it
+            context = tuple(turns(raw, chosen[:-1], self.speakers, self.columns["positive"], self.left_out))
         labelled = list(chain.from_iterable(starmap(self._labelled, rows)))
         right = _distinct(text for text, is_right in labelled if is_right)
         wrong = _distinct(text for text, is_right in labelled if not is_right)
@@ -346,9 +349,14 @@ def _passages(value: Any) -> list[str]:
 def _items(value: Any) -> list[Any]:
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         return value["text"]  # of SQuAD's {"text": [...], "answer_start": [...]}
-    if isinstance(value, list) and value and all(isinstance(one, dict) and _ROLES & one.keys() for one in value):
+    if _is_chat(value):
         return value[-1:]
     return value if isinstance(value, list) else [value]
+
+
+def _is_chat(value: Any) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether a value is messages, of which the last one is an answer."""
+    return isinstance(value, list) and bool(value) and all(isinstance(x, dict) and _ROLES & x.keys() for x in value)
 
 
 _ROLES = {"role", "from"}  # of messages, unlike passages

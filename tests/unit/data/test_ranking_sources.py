@@ -186,6 +186,20 @@ def test_labels_say_which_answers_are_right_unless_they_are_none(tmp_path: Path,
         assert "positive=response" in open_source(write_lines(tmp_path / "topic.jsonl", *made)).understood
 
 
+def test_a_preference_may_go_on_after_its_prompt(tmp_path: Path) -> None:
+    said = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hi."},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "It hums."},
+    ]
+    sides = {name: [*said, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
+    for prompt in ("Hi.", said[:2], said):
+        (pool,) = pools(write_lines(tmp_path / "train.jsonl", {"prompt": prompt, **sides}))
+        assert [turn.text for turn in pool.context] == ["Hi.", "Hello!", "It hums."]
+        assert pool.candidates == ("chosen", "rejected")
+
+
 def test_lists_of_a_csv_are_json(tmp_path: Path) -> None:
     """`to_csv` of pandas prints them as Python has them, and numpy's without commas."""
     lists = {"query": ["Hi.", "Hello!", "It hums."], "candidates": ["Hello!", "Restart it.", "Plug it in."]}
