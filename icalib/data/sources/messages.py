@@ -194,8 +194,8 @@ def _utterances(
 ) -> Iterator[dict[str, Any]]:
     if not isinstance(message, dict):
         raise raw.error("found no object with a speaker and a text", field=field)
-    text = text_of(message.get(_key(message, TEXTS)))
-    if not text.strip():
+    text = next(filter(str.strip, (text_of(message.get(name)) for name in TEXTS)), "")
+    if not text:
         left_out[EMPTY] += 1
         return
     key = _key(message, SPEAKERS)

@@ -24,7 +24,7 @@ from typing import Any, TypeGuard
 from icalib.core.errors import DataError, SettingError
 from icalib.core.text import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
-from icalib.data.sources.messages import Role, turns
+from icalib.data.sources.messages import Role, text_of, turns
 from icalib.data.sources.records import (
     Raw,
     Reader,
@@ -187,7 +187,7 @@ class _Table:
         query = {
             "dialog_id": dialogue or own or key,
             "query_id": "-".join(filter(None, (dialogue, own, key))) if dialogue else own or key,
-            "domain": str(first.get(self.columns.get("domain", "")) or ""),
+            "domain": text_of(first.get(self.columns.get("domain", ""))),
             "split": split_of_rows(rows, self.columns.get("split", "")),
             "context": context,
             "answers": right,
@@ -205,9 +205,9 @@ class _Table:
             return alternating(filter(str.strip, query))
         if isinstance(query, list) and query:
             return tuple(turns(raw, query, self.speakers, column, self.left_out))
-        if not isinstance(query, str | int | float) or not str(query).strip():
+        if isinstance(query, list) or not text_of(query).strip():
             raise raw.error(f"found {abbreviated(query)} as query", field=column)
-        return ({"speaker": "user", "text": str(query)},)
+        return ({"speaker": "user", "text": text_of(query)},)
 
     def _labelled(self, raw: Raw, row: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         is_split = "positive" in self.columns

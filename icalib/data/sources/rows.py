@@ -34,7 +34,7 @@ from icalib.data.sources.files import (
 )
 from icalib.data.sources.records import NUM_NAMED, Raw, parse_json, refuse_bad_bytes
 
-Kind = Literal["lines", "json", "csv", "parquet"]
+Kind = Literal["lines", "object", "json", "csv", "parquet"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
 _BATCH_ROWS = 256
@@ -58,6 +58,8 @@ def kind_of(path: Path) -> Kind:
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
         raise DataError("the file is empty", "Choose a file with records.", path=path)
+    if text.split("\n", 1)[0].rstrip() == "{":
+        return "object"
     if text.startswith("{") or plain_name(path).endswith((".jsonl", ".ndjson")):
         return "lines"
     return "json" if _ARRAY.match(text) else "csv"
@@ -65,8 +67,15 @@ def kind_of(path: Path) -> Kind:
 
 def read_rows(path: Path) -> Iterator[Raw]:
     """Yield the rows of a file as raw records; `row_of` makes a dictionary of one."""
-    readers = {"lines": read_lines, "json": json_items, "csv": _csv_rows, "parquet": _parquet_rows}
+    readers = {"lines": read_lines, "object": _object, "json": json_items, "csv": _csv_rows, "parquet": _parquet_rows}
     return readers[kind_of(path)](path)
+
+
+def _object(path: Path) -> Iterator[Raw]:
+    """Yield a JSON object over several lines, such as one chat of Telegram's or Discord's."""
+    with open_bytes(path) as file:
+        text = file.read().decode("utf-8", "surrogateescape")
+    yield Raw(path, 1, text.removeprefix("\ufeff"), number=1)
 
 
 def _parquet_rows(path: Path) -> Iterator[Raw]:

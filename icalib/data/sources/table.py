@@ -106,7 +106,7 @@ class _Table:
         first = rows[0][1]
         record = {
             "dialog_id": dialog_id,
-            "domain": str(first.get(self.columns.get("domain", "")) or ""),
+            "domain": text_of(first.get(self.columns.get("domain", ""))),
             "split": split_of_rows(rows, self.columns.get("split", "")),
             "utterances": utterances,
         }

@@ -77,13 +77,22 @@ def test_chats_in_any_layout_of_json(tmp_path: Path, record: Any, layout: str) -
                 {"id": "2", "content": "Restart it.", "author": {"id": "2", "name": "Help desk"}},
             ],
         },
-        [{"chat_messages": [{"sender": "human", "text": "It hums."}, {"sender": "bot", "text": "Restart it."}]}],
+        [
+            {
+                "chat_messages": [
+                    {"sender": "human", "text": "It hums.", "content": []},
+                    {"sender": "bot", "text": "", "content": [{"text": "Restart it."}]},
+                ]
+            }
+        ],
     ],
 )
 def test_exports_of_chat_programs(tmp_path: Path, export: Any) -> None:
     speakers = {"Help desk": "agent", "*": "user"}
     (found,) = dialogues(write_json(tmp_path / "export.json", export), speakers=speakers)
     assert turns(found) == TURNS
+    (tmp_path / "export.json").write_text(json.dumps(export, indent=1))
+    assert dialogues(tmp_path / "export.json", speakers=speakers) == [found]
 
 
 def test_speakers_are_mapped_in_every_dialogue_format(tmp_path: Path) -> None:
