@@ -118,6 +118,9 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
         check_distinct(path, taken[0].line, filter(None, header))  # spreadsheets leave columns without a name behind
         taken.clear()
         for fields in reader:
+            if not any(map(str.strip, fields)):  # spreadsheets leave rows without a value behind, too
+                taken.clear()
+                continue
             problem = f"{len(fields)} columns, but the header has {len(header)}" if len(fields) != len(header) else ""
             row = dict(zip(header, fields, strict=False))
             yield Raw(path, taken[0].line, "\n".join(raw.text for raw in taken), row, problem=problem)

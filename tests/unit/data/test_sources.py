@@ -205,6 +205,13 @@ def test_quotes_that_are_not_balanced_swallow_no_rows(tmp_path: Path, text: str,
     assert caught.value.line == 5
 
 
+def test_rows_without_a_value_are_none(tmp_path: Path) -> None:
+    """As spreadsheets leave them behind."""
+    (tmp_path / "chats.csv").write_text("chat;sender;text\n1;user;It hums.\n;;\n1;agent;Restart it.\n;; \n")
+    (dialogue,) = open_source(tmp_path / "chats.csv").dialogues(None)
+    assert [one.text for one in dialogue.utterances] == ["It hums.", "Restart it."]
+
+
 def test_a_pasted_log_is_a_text_and_files_that_macos_hides_are_not_read(tmp_path: Path) -> None:
     log = "GET / HTTP/1.1 " * 10_000
     (tmp_path / "chats.csv").write_text(f"chat,sender,text\n1,user,It hums.\n1,agent,{log}\n")
