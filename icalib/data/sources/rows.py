@@ -228,9 +228,13 @@ NUM_SAMPLED = 100
 
 
 def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the valid rows among the first ones of a file or folder, and the names of their columns."""
-    rows, cure = first_rows(path, NUM_SAMPLED), "Expected one JSON object a line, or a header and rows."
+    """Return the valid rows among the first ones of a file, or of a folder's first file of each split, and the names of
+    their columns.
+    """
+    files = sorted({split_in_name(file): file for file in reversed(row_files(path))}.values())
+    rows = [row for file in files for row in first_rows(file, NUM_SAMPLED)]
     if not rows:
+        cure = "Expected one JSON object a line, or a header and rows."
         raise DataError(f"found no valid row among the first {NUM_SAMPLED}", cure, path=row_files(path)[0])
     return rows, list(dict.fromkeys(name for row in rows for name in row))
 

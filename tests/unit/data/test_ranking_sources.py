@@ -186,6 +186,14 @@ def test_labels_say_which_answers_are_right_unless_they_are_none(tmp_path: Path,
         assert "positive=response" in open_source(write_lines(tmp_path / "topic.jsonl", *made)).understood
 
 
+def test_wrong_answers_of_any_split_are_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "dev.jsonl", {"query": "It beeps.", "pos": ["Charge it."]})
+    write_lines(tmp_path / "train.jsonl", {"query": "It hums.", "pos": ["Restart it."], "neg": ["Hello!"]})
+    source = open_source(tmp_path)
+    assert [pool.candidates for pool in source.pools(None)] == [("Restart it.", "Hello!")]
+    assert source.left_out == {"queries without a wrong answer": 1}
+
+
 def test_a_preference_may_go_on_after_its_prompt(tmp_path: Path) -> None:
     said = [
         {"role": "system", "content": "Be kind."},
