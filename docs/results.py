@@ -4,8 +4,8 @@
     python docs/results.py collect runs/default/* --out docs/results/mine.yaml
                                                                        make a table of finished runs
 
-A table appears where a page has a line `<!-- table mine -->`, up to the next `<!-- end of table -->`. Its file has
-what one has to know to repeat it: the command, data, seeds, date and versions.
+A table appears where a page has a line `<!-- table mine -->`, up to the next `<!-- end of table -->`; other files are
+linked by a page. A file has what one has to know to repeat it: the command, data, seeds, date and versions.
 """
 
 from __future__ import annotations
