@@ -18,7 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "first": 8,
         "more": 6,
         "limit": {"validation": 12, "test": 25},
-        "max_error": 0.95,
+        "max_error": 0.99,
     },
 }
 BUDGET = {"encoder.budget": {"max_context_tokens": 60, "max_candidate_tokens": 20}}
