@@ -185,7 +185,8 @@ def sweep(
     Trials are compared on validation pools. What they have in common (teacher, scores, students of equal pseudo
     labels) is computed once. Only the best trial is evaluated on test, at the end. While it runs,
     `optuna-dashboard RUNS/EXPERIMENT/sweep-.../study.journal` shows the study too. --workers are those of each trial;
-    --fresh forgets the trials of the same sweep, and cached stages are still shared.
+    --fresh forgets the trials of the same sweep, and cached stages are still shared. The exit code is 1 if no trial
+    was completed.
     """
     if dry and options.fresh:
         raise SettingError(
@@ -214,3 +215,6 @@ def sweep(
     if as_json:
         result = finished.best.model_dump(mode="json") if finished.best else None
         typer.echo(json.dumps({"sweep": str(finished.path), "best": result}))
+    if finished.best is None:
+        say("No trial was completed. Mend what the failed ones name; the same command runs them again.")
+        raise typer.Exit(1)

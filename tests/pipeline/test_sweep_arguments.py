@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from helpers.sweeps import SHARDS, run_sweep, states, written_space
 
 import icalib
 from icalib.api.sweeps import SweepKeywords, dry_sweep
+from icalib.cli import main
 from icalib.core.errors import SettingError
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
@@ -18,6 +20,19 @@ from icalib.sweeps.checks import check_metrics
 from icalib.sweeps.sweep import run_here
 from icalib.sweeps.trials import sweep_trials
 
+FAILS = '''"""Two backbones that aren't there."""
+
+METHOD = "bert"
+METRICS = {"F1": "maximize"}
+
+
+def suggest(trial):
+    return {"encoder.backbone": trial.suggest_categorical("folder", ["/nowhere", "/nowhere/else"])}
+
+
+def grid():
+    return [{"folder": folder} for folder in ("/nowhere", "/nowhere/else")]
+'''
 TUNES_NONE = SHARDS.replace('{"F1": "maximize"}', '{"R@1": "maximize", "ECE_none": "minimize"}')
 
 
@@ -38,6 +53,24 @@ def test_a_trial_without_the_metric_fails_with_that_cause(tiny_pools: Path, tiny
         assert "ECE_none" in trial.error
         assert "does not apply" in trial.error
     assert folder.best() is None
+
+
+def test_a_sweep_without_a_complete_trial_has_failed(
+    tiny_pools: Path,
+    tiny_bert: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = ["--runs", str(tmp_path / "runs"), "--executor", "local"]
+    space, options = written_space(tmp_path, "fails", FAILS), ["--data", str(tiny_pools), "--backbone", str(tiny_bert)]
+    monkeypatch.setattr(sys, "argv", ["icalib", "sweep", str(space.file), *options, *place, "--labelled", "0.3"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "trial 1 failed" in said
+    assert "No trial was completed" in said
 
 
 def test_metrics_apply_where_some_pools_have_no_right_candidate(tmp_path: Path, tiny_bert: Path) -> None:
