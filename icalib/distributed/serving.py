@@ -15,6 +15,7 @@ import pyarrow as pa
 from ray import serve
 
 from icalib.core.component import Settings
+from icalib.core.errors import SettingError
 from icalib.core.hosts import url_of
 from icalib.core.interrupts import on_stop
 from icalib.core.storage import local_path, location, pull
@@ -92,29 +93,45 @@ def serve_on_ray(
 ) -> None:
     """Serve a run with Ray Serve until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
-    There are at most `replicas` copies of the models, by default one per GPU or one. `started` receives the URL.
+    There are at most `replicas` copies of the models, by default one per GPU or one. `started` receives the URL. A
+    SettingError says that the cluster has a Ray Serve already.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     token = None if token_file is None else str(token_file.resolve())
     arguments = ServeArguments(run=location(path), token_file=token, host=host, limits=limits)
-    stopped = threading.Event()
-    with on_stop(stopped.set):
-        start()
+    start()
+    try:
+        _check_alone()
+        resources = available(replicas)
+        scaling = {"min_replicas": 1, "max_replicas": resources.num_workers, "target_ongoing_requests": 4}
+        each = {"num_cpus": resources.cpus_per_worker, "num_gpus": int(resources.use_gpu)}
+        options = {"autoscaling_config": scaling, "ray_actor_options": each}
+        http = {"host": host, "port": port, "location": "HeadOnly"}
         try:
-            resources = available(replicas)
-            scaling = {"min_replicas": 1, "max_replicas": resources.num_workers, "target_ongoing_requests": 4}
-            each = {"num_cpus": resources.cpus_per_worker, "num_gpus": int(resources.use_gpu)}
-            options = {"autoscaling_config": scaling, "ray_actor_options": each}
-            http = {"host": host, "port": port, "location": "HeadOnly"}
             serve.start(http_options=http, logging_config={"log_level": "WARNING"})
             serve.run(_bound(arguments, options), name=APPLICATION, route_prefix="/")
-            started(url_of(host, port))
-            stopped.wait()
-            serve.delete(APPLICATION)  # waits for what has begun
-            with redirect_stdout(io.StringIO()):  # Ray prints that it can't retry to stop the actor that it stopped
+            stopped = threading.Event()
+            with on_stop(stopped.set):  # not before: replicas that find no room are waited for without an end
+                started(url_of(host, port))
+                stopped.wait()
+                serve.delete(APPLICATION)  # waits for what has begun
+        finally:  # a cluster would keep what was started
+            # Ray prints that it can't retry to stop the actor that it stopped.
+            with on_stop(lambda: None), redirect_stdout(io.StringIO()):
                 serve.shutdown()
-        finally:
-            stop()
+    finally:
+        stop()
+
+
+def _check_alone() -> None:
+    """Refuse a cluster with a Ray Serve: it would keep its port, this run replace its, and either end both."""
+    found = serve.status()
+    if found.proxies or found.applications:
+        raise SettingError(
+            f"Ray Serve runs on this cluster already (applications: {', '.join(found.applications) or 'none'}), and a "
+            "cluster has one. Stop the other server, or what it left if it was killed (`serve shutdown` on the head); "
+            "or use --executor local, which serves from this process."
+        )
 
 
 def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from distributed.drivers import free_port
+import ray
+from distributed.drivers import free_port, wait_for
 from helpers.asgi import ask
 from helpers.runs import run_context, small_settings
 from pydantic import ValidationError
+from ray.util.placement_group import placement_group, remove_placement_group
 
 from icalib.core.errors import SettingError
 from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -57,30 +63,81 @@ def test_a_gateway_that_others_reach_requires_a_token(trained: Path) -> None:
         build({"run": str(trained), "limit": {}})
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_server_on_ray_answers_and_says_nothing_more_when_it_is_stopped(trained: Path) -> None:
-    port = free_port()
-    server = subprocess.Popen(
+def serve_actors() -> list[str]:
+    """Names of Ray Serve's actors on the cluster; in this process its own functions would remember a stopped Serve."""
+    actors: Any = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["namespace"] == "serve"]
+
+
+def replicas(deployment: str) -> list[str]:
+    return [name for name in serve_actors() if deployment in name]
+
+
+@contextmanager
+def server(trained: Path, port: int, address: str = "") -> Generator[subprocess.Popen[str], None, None]:
+    """`icalib serve` on the cluster at an address, else on a local Ray of its own."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "icalib", "serve", str(trained), "--port", str(port)],
+        env={**os.environ, "RAY_ADDRESS": address},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # background jobs ignore it
     )
-    assert server.stdout
     try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_server_on_ray_answers_and_says_nothing_more_when_it_is_stopped(trained: Path) -> None:
+    port = free_port()
+    with server(trained, port) as process:
+        assert process.stdout
         url = f"http://127.0.0.1:{port}"
-        assert url in server.stdout.readline()
+        assert url in process.stdout.readline()
         asked = json.dumps({"query": "my card is lost", "texts": TEXTS}).encode()
         headers = {"content-type": "application/json"}
         with urllib.request.urlopen(urllib.request.Request(f"{url}/rerank", asked, headers), timeout=60) as answer:
             ranked = json.load(answer)
         assert {one["index"] for one in ranked} == {0, 1}
-        server.send_signal(signal.SIGINT)
-        assert server.communicate(timeout=60)[0].splitlines() == ["stopped"]
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[0].splitlines() == ["stopped"]
+    assert process.returncode == 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_second_server_on_a_cluster_is_refused_and_the_first_goes_on(local_ray: None, trained: Path) -> None:
+    address = ray.get_runtime_context().gcs_address
+    with server(trained, free_port(), address) as first:
+        assert first.stdout
+        assert "Ctrl-C stops it" in first.stdout.readline()
+        with server(trained, free_port(), address) as second:
+            assert "Ray Serve runs on this cluster already" in second.communicate(timeout=120)[0]
+        assert second.returncode == 2
+        assert replicas("Ranker")
+        first.send_signal(signal.SIGINT)
+        assert first.wait(60) == 0
+    assert not serve_actors()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_server_that_finds_no_room_can_be_stopped_and_leaves_nothing(local_ray: None, trained: Path) -> None:
+    everything = placement_group([{"CPU": 2}])
+    try:
+        ray.get(everything.ready())
+        with server(trained, free_port(), ray.get_runtime_context().gcs_address) as process:
+            wait_for(lambda: bool(replicas("Gateway")), lambda: process.poll() is None)  # those of models wait
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        assert not serve_actors()
     finally:
-        server.kill()
-        server.wait()
-    assert server.returncode == 0
+        remove_placement_group(everything)
