@@ -15,7 +15,7 @@ import pyarrow as pa
 from ray import serve
 
 from icalib.core.component import Settings
-from icalib.core.errors import SettingError
+from icalib.core.errors import ClusterError, SettingError
 from icalib.core.hosts import url_of
 from icalib.core.interrupts import on_stop
 from icalib.core.storage import local_path, location, pull
@@ -94,11 +94,16 @@ def serve_on_ray(
     """Serve a run with Ray Serve until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
     There are at most `replicas` copies of the models, by default one per GPU or one. `started` receives the URL. A
-    SettingError says that the cluster has a Ray Serve already.
+    SettingError says that the cluster has a Ray Serve already, or the address is taken, a ClusterError that no model
+    could be loaded.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     token = None if token_file is None else str(token_file.resolve())
     arguments = ServeArguments(run=location(path), token_file=token, host=host, limits=limits)
+    if not port:
+        raise SettingError(
+            "--port 0 is for --executor local: Ray Serve doesn't say which port it took. Choose another."
+        )
     start()
     try:
         _check_alone()
@@ -108,8 +113,8 @@ def serve_on_ray(
         options = {"autoscaling_config": scaling, "ray_actor_options": each}
         http = {"host": host, "port": port, "location": "HeadOnly"}
         try:
-            serve.start(http_options=http, logging_config={"log_level": "WARNING"})
-            serve.run(_bound(arguments, options), name=APPLICATION, route_prefix="/")
+            _listen(http)
+            _deploy(_bound(arguments, options))
             stopped = threading.Event()
             with on_stop(stopped.set):  # not before: replicas that find no room are waited for without an end
                 started(url_of(host, port))
@@ -121,6 +126,24 @@ def serve_on_ray(
                 serve.shutdown()
     finally:
         stop()
+
+
+def _listen(options: Mapping[str, Any]) -> None:
+    from ray.exceptions import RayTaskError
+
+    try:
+        serve.start(http_options=dict(options), logging_config={"log_level": "WARNING"})
+    except RayTaskError as error:
+        raise SettingError(f"{error.cause} Choose another --host or --port.") from error
+
+
+def _deploy(application: Any) -> None:
+    try:
+        serve.run(application, name=APPLICATION, route_prefix="/")
+    except RuntimeError as error:  # it doesn't say why
+        deployments = serve.status().applications[APPLICATION].deployments
+        causes = [f"{name}: {found.message.splitlines()[-1]}" for name, found in deployments.items() if found.message]
+        raise ClusterError(f"the replicas of the models didn't start. {' '.join(causes) or error}") from error
 
 
 def _check_alone() -> None:

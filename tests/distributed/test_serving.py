@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -24,6 +26,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from icalib.core.errors import SettingError
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
+from icalib.serving.limits import DEFAULT_LIMITS
 
 serve = pytest.importorskip("ray.serve", reason="needs ray[serve]")
 
@@ -91,6 +94,13 @@ def server(trained: Path, port: int, address: str = "") -> Generator[subprocess.
         process.wait()
 
 
+def test_the_free_port_of_a_server_on_ray_would_be_unknown(trained: Path) -> None:
+    from icalib.distributed.serving import serve_on_ray
+
+    with pytest.raises(SettingError, match="--port 0"):
+        serve_on_ray(trained, "127.0.0.1", 0, DEFAULT_LIMITS, None, None, print)
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.nightly
@@ -124,6 +134,23 @@ def test_a_second_server_on_a_cluster_is_refused_and_the_first_goes_on(local_ray
         assert replicas("Ranker")
         first.send_signal(signal.SIGINT)
         assert first.wait(60) == 0
+    assert not serve_actors()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_server_that_can_not_start_says_why(local_ray: None, trained: Path, tmp_path: Path) -> None:
+    address = ray.get_runtime_context().gcs_address
+    with socket.create_server(("127.0.0.1", 0)) as taken, server(trained, taken.getsockname()[1], address) as process:
+        assert "Choose another --host or --port" in process.communicate(timeout=120)[0]
+    assert process.returncode == 2
+    edited = Path(shutil.copytree(trained, tmp_path / trained.name))
+    (edited / "files.json").unlink()
+    (edited / "checkpoints/final/cross/model.safetensors").write_bytes(b"half")
+    with server(edited, free_port(), address) as process:
+        assert "final/cross can't be read" in process.communicate(timeout=120)[0]
+    assert process.returncode == 2
     assert not serve_actors()
 
 
