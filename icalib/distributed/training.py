@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -27,6 +29,7 @@ from icalib.training.job import TrainingJob, complete_posterior
 from icalib.training.settings import TrainingSettings
 
 _MAX_FAILURES = 3  # without a checkpoint between them
+_ENDED_S = 2.0  # after which an actor without references has ended
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # DeepSpeed reads them
 
 
@@ -113,16 +116,40 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
             _raise_user_error(error)
             room = room_for_workers(resources)
             if room >= resources.num_workers and _found_no_place(error):
-                note_progress(folder, "waits for CPUs or GPUs that other work uses")
-                continue
-            failures = failures + 1 if last_name(folder) == checkpoint else 1
-            checkpoint = last_name(folder)
-            if failures > _MAX_FAILURES:
-                raise IcalibError(_failure_message(folder, resources, room, error)) from error
-            is_sharded = job.loop_settings.zero_stage > 0
-            if isinstance(error, ControllerError) and 0 < room < resources.num_workers and not is_sharded:
-                resources = replace(resources, num_workers=room)  # the lost workers were not replaced
-        note_progress(folder, f"failed; resumes from the last checkpoint (workers: {resources.num_workers})")
+                note = "waits for CPUs or GPUs that other work uses"
+            else:
+                failures = failures + 1 if last_name(folder) == checkpoint else 1
+                checkpoint = last_name(folder)
+                if failures > _MAX_FAILURES:
+                    raise IcalibError(_failure_message(folder, resources, room, error)) from error
+                is_sharded = job.loop_settings.zero_stage > 0
+                if isinstance(error, ControllerError) and 0 < room < resources.num_workers and not is_sharded:
+                    resources = replace(resources, num_workers=room)  # the lost workers were not replaced
+                note = f"failed; resumes from the last checkpoint (workers: {resources.num_workers})"
+        note_progress(folder, note)
+        _free_what_controllers_hold()
+
+
+def _free_what_controllers_hold() -> None:
+    """Remove the placement groups of Ray Train's dead controllers, which keep CPUs and GPUs until this process ends.
+
+    Ray Train does so itself only where it finds Ray's dashboard, which a local Ray doesn't have.
+    """
+    import ray
+    from ray._private.state import state
+    from ray.core.generated import gcs_pb2
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    gc.collect()  # the error of a controller refers to it, and it ends with the last reference
+    time.sleep(_ENDED_S)
+    table: Any = getattr(gcs_pb2, "PlacementGroupTableData")  # noqa: B009  # generated, without types
+    own = ray.get_runtime_context().get_job_id()
+    accessor = state._connect_and_get_accessor()  # pyright: ignore[reportPrivateUsage]  # no public way to the creator
+    for entry in accessor.get_placement_group_table():
+        group = table.FromString(entry)
+        by_actor = group.creator_job_id.hex() == own and not ray.ActorID(group.creator_actor_id).is_nil()
+        if by_actor and group.creator_actor_dead and group.state != table.REMOVED:
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID(group.placement_group_id)))
 
 
 def _attempt(job: TrainingJob, folder: Path, resources: Resources) -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 from helpers.failing_shards import FailingShards
@@ -14,7 +15,8 @@ from helpers.runs import ONE_WORKER
 from helpers.train_jobs import train_job
 
 from icalib.core.errors import Abandoned, DamagedFileError, IcalibError, SettingError
-from icalib.core.events import EpochFinished, Event, ignore
+from icalib.core.events import EpochFinished, Event, Progress, ignore
+from icalib.core.files import read_json
 from icalib.distributed.executor import map_shards
 from icalib.distributed.training import train
 from icalib.stages.resources import Resources
@@ -83,6 +85,30 @@ def test_a_training_that_is_abandoned_ends_at_once_and_is_not_retried(
     short = job.model_copy(update={"training": job.training.model_copy(update={"epochs": 1})})
     train(short, tmp_path, TWO_WORKERS, "teacher", ignore)
     assert (tmp_path / "result.json").exists()  # nobody is stopped by what another consumer thought
+
+
+class KillsController:
+    """Kills -9 Ray Train's controller once its workers train."""
+
+    def __init__(self) -> None:
+        self.killed = 0
+
+    def __call__(self, event: Event) -> None:
+        if not self.killed and isinstance(event, Progress) and event.done:
+            for process in psutil.Process().children(recursive=True):
+                if "ray::TrainController" in " ".join(process.cmdline()):
+                    process.kill()
+                    self.killed += 1
+
+
+@pytest.mark.nightly
+def test_what_a_dead_controller_reserved_is_free_for_the_next_try(
+    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    killer = KillsController()
+    train(train_job(tiny_pools, tiny_bert, tmp_path, epochs=40, patience=40), tmp_path, TWO_WORKERS, "teacher", killer)
+    assert killer.killed == 1
+    assert read_json(tmp_path / "result.json")["world_size"] == 2
 
 
 @pytest.mark.nightly
