@@ -25,7 +25,12 @@ STEPS = {
 }
 """What is learnt from, with the row that has it and its colour."""
 CORPORA = ("SGD", "MultiWOZ")
-CURVES = {"bert": "labels (bert)", "tsst": "… + self-training", "icast-teacher": "… + intents", "icast": "… + both (icast)"}
+CURVES = {
+    "bert": "labels (bert)",
+    "tsst": "… + self-training",
+    "icast-teacher": "… + intents",
+    "icast": "… + both (icast)",
+}
 
 
 def main() -> None:
