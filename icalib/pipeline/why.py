@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -197,17 +197,20 @@ class _Trail:
 
     def final(self) -> Iterator[Reading]:
         """Yield what each member of the final model read."""
-        rule = Fitted.load(self._run.fitted_path).rule
+        fitted = Fitted.load(self._run.fitted_path)
         predicted = self._run.predictions(self._split).filter(pc.field("pool_id") == self._pool.pool_id)
         final = dict(zip(predicted["candidate"].to_pylist(), predicted["prob"].to_pylist(), strict=True))
         paths = list(self._scores(f"{self._split}/scores"))
         for member, path in enumerate(paths, 1):
             for index, shard in self._shards(path):
-                found = choose_views(*shard, rule), None
+                chosen = choose_views(*shard, fitted.rule)
+                if fitted.predicts_scores:  # on a scale of their own; the run's logits are those of its probabilities
+                    logits = dict(zip(predicted["candidate"].to_pylist(), predicted["logit"].to_pylist(), strict=True))
+                    chosen = replace(chosen, logit=np.array([logits[one] for one in chosen.candidate.tolist()]))
                 if len(paths) == 1:  # several have one mean probability
-                    yield self._reading("the final model", path, index, found, shard[1], probs=final)
+                    yield self._reading("the final model", path, index, (chosen, None), shard[1], probs=final)
                 else:
-                    yield self._reading(f"member {member}", path, index, found, shard[1])
+                    yield self._reading(f"member {member}", path, index, (chosen, None), shard[1])
 
     def _scores(self, name: str) -> Iterator[Path]:
         """Yield the stages of this name, of all members."""

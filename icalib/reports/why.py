@@ -78,7 +78,7 @@ def _predicted(found: Why, turn: int) -> Sequence[str]:
 
 def columns(reading: Reading) -> list[str]:
     """Return the headings of a reading's numbers: each part's share, then what follows from their sum."""
-    numbers = [*_parts(reading), *(["b"] if len(_parts(reading)) > 1 else []), "logit", "p̄"]
+    numbers = [*_parts(reading), *(["b"] if reading.offset else []), "logit", "p̄"]
     numbers += ["g"] if _is_uncertain(reading) else []
     numbers += ["Δ", "view"] if _has_gain(reading) else []
     return numbers + (["pseudo label"] if reading.rule else [])
@@ -86,8 +86,7 @@ def columns(reading: Reading) -> list[str]:
 
 def cells(reading: Reading, one: CandidateReading) -> list[str]:
     """Return a candidate's numbers in the order of `columns`."""
-    parts = _parts(reading)
-    values = [*(one.shares[part] for part in parts), *([reading.offset] if len(parts) > 1 else []), one.logit]
+    values = [*(one.shares[part] for part in _parts(reading)), *([reading.offset] if reading.offset else []), one.logit]
     shown = [f"{value:+.2f}" for value in values] + [format_value(one.prob)]
     shown += [format_value(one.information)] if _is_uncertain(reading) else []
     shown += [format_difference(one.gain), one.view] if _has_gain(reading) else []

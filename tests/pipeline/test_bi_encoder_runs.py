@@ -19,6 +19,8 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.schema import Pool
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
+from icalib.pipeline.why import why
+from icalib.reports.why import cells, columns
 
 ALONE = {
     "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
@@ -54,6 +56,21 @@ def test_questions_get_the_probabilities_of_the_run(method: str, made: dict[str,
         found = [one.prob for one in sorted(ranked, key=lambda one: one.index)]
         np.testing.assert_allclose(found, own["prob"], rtol=1e-5)
         assert ranked[0].index == own["logit"].argmax()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_why_shows_the_logits_of_the_run_and_all_that_they_are_the_sum_of(
+    method: str, made: dict[str, RunFolder], pools: list[Pool]
+) -> None:
+    table = made[method].predictions("test").to_pandas()
+    for pool in pools:
+        logits = table[table["pool_id"] == pool.pool_id].set_index("candidate")["logit"]
+        (reading,) = why(made[method].path, pool.pool_id).readings
+        headings = columns(reading)
+        for one in reading.candidates:
+            assert one.logit == pytest.approx(logits[one.index])
+            shares = [float(cell) for cell in cells(reading, one)[: headings.index("logit")]]
+            assert not shares or sum(shares) == pytest.approx(one.logit, abs=0.011)  # two decimals each
 
 
 @pytest.mark.parametrize("method", METHODS)
