@@ -249,7 +249,7 @@ def format_value(value: float | None) -> str:
 
 def format_spread(mean: float | None, deviation: float | None) -> str:
     """Mean ± standard deviation, the latter if there are several seeds."""
-    return format_value(mean) + (f" ± {format_value(deviation)}" if deviation else "")
+    return format_value(mean) + ("" if deviation is None else f" ± {format_value(deviation)}")
 
 
 def format_difference(value: float | None, digits: int = 3) -> str:

@@ -132,10 +132,15 @@ class SweepSummary:
         validation, test = self.winner.validation, self.winner.test
         names = dict.fromkeys((*self.metrics, *with_outside_metrics(COLUMNS, {**validation, **test})))
         return [
-            (find_metric(name).title, *(format_spread(*found.get(name, (None, None))) for found in (validation, test)))
+            (find_metric(name).title, *(self._winners(found.get(name, (None, 0.0))) for found in (validation, test)))
             for name in names
             if name in validation or name in test
         ]
+
+    def _winners(self, found: tuple[float | None, float]) -> str:
+        assert self.winner is not None
+        mean, deviation = found
+        return format_spread(mean, deviation if self.winner.seeds > 1 and mean is not None else None)
 
     @property
     def winners_command(self) -> str:

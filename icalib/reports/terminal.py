@@ -183,7 +183,7 @@ def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:
     cell = Text(format_value(row.mean(metric)), style="bold" if is_best else "")
     deviation = row.deviation(metric)
     if deviation is not None:
-        cell.append(f"\n±{deviation:.3f}".replace("0.", ".", 1), style="dim not bold")
+        cell.append("\n±" + f"{deviation:.3f}".removeprefix("0"), style="dim not bold")
     return cell
 
 

@@ -14,11 +14,11 @@ from icalib.core.errors import SettingError
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import summarise
-from icalib.reports.comparison import MethodRow, best_labels, by_data, method_rows, run_results
+from icalib.reports.comparison import MethodRow, best_labels, by_data, format_spread, method_rows, run_results
 from icalib.reports.html import write_report
 from icalib.reports.paired_tests import paired_tests
 from icalib.reports.progress import TerminalProgress
-from icalib.reports.terminal import print_runs
+from icalib.reports.terminal import _cell, print_runs
 from icalib.reports.verdict import verdict_of
 
 
@@ -40,6 +40,15 @@ def test_rows_have_mean_and_sample_deviation() -> None:
     assert row.mean("ECE") is None
     fractions = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
     assert [row.label for row in method_rows(fractions)] == ["a 1.00%", "a 5.00%"]
+
+
+def test_a_deviation_is_shown_for_several_seeds_whatever_it_is() -> None:
+    assert format_spread(0.5, None) == "0.500"
+    assert format_spread(0.5, 0.0) == "0.500 ± 0.000"
+    (row,) = method_rows([_result("a", seed, MAP=value) for seed, value in ((1, 0.0), (2, 10 * 2**0.5))])
+    console, stream = _console()
+    console.print(_cell(row, "MAP", is_best=False))
+    assert stream.getvalue().split() == ["7.071", "±10.000"]
 
 
 def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
