@@ -12,18 +12,26 @@ class IcalibError(Exception):
 
 
 class DataError(IcalibError):
-    """A record that can't be used: where it is (file, 1-based line, dotted field), what was found, and the cure."""
+    """A record that can't be used: where it is (file, 1-based line, its 1-based number where several may be on a line,
+    dotted field), what was found, and the cure."""
 
-    def __init__(self, found: str, cure: str, *, path: str | Path = "", line: int = 0, field: str = "") -> None:
-        where = ", ".join(
-            part for part in (str(path), f"line {line}" if line else "", f"field `{field}`" if field else "") if part
+    def __init__(
+        self, found: str, cure: str, *, path: str | Path = "", line: int = 0, record: int = 0, field: str = ""
+    ) -> None:
+        places = (
+            str(path),
+            f"line {line}" if line else "",
+            f"record {record}" if record else "",
+            f"field `{field}`" if field else "",
         )
+        where = ", ".join(filter(None, places))
         super().__init__(f"{where + ': ' if where else ''}{found}. {cure}")
         self.found, self.cure = found, cure
-        self.path, self.line, self.field = str(path), line, field
+        self.path, self.line, self.record, self.field = str(path), line, record, field
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(DataError, self.found, self.cure, path=self.path, line=self.line, field=self.field), ()
+        place = {"path": self.path, "line": self.line, "record": self.record, "field": self.field}
+        return partial(DataError, self.found, self.cure, **place), ()
 
 
 class SettingError(IcalibError):

@@ -48,6 +48,7 @@ def _records(path: Path) -> Iterator[Raw]:
     try:
         for raw in json_items(path) if is_list else read_lines(path, _CURE):
             refuse_bad_bytes(raw)
-            yield Raw(path, raw.line, raw.text, raw.value if is_list else parse_json(raw), cure=_CURE)
+            value = raw.value if is_list else parse_json(raw)
+            yield Raw(path, raw.line, raw.text, value, cure=_CURE, number=raw.number)
     except DataError as error:
-        raise DataError(error.found, f"{_CURE}.", path=path, line=error.line) from error
+        raise DataError(error.found, f"{_CURE}.", path=path, line=error.line, record=error.record) from error

@@ -45,7 +45,8 @@ class Raw:
 
     def error(self, found: str, cure: str = "", field: str = "") -> DataError:
         """Return a DataError that points at this record."""
-        return DataError(found, cure or f"{self.cure}.", path=self.path, line=self.line, field=field)
+        place: dict[str, Any] = {"path": self.path, "line": self.line, "record": self.number, "field": field}
+        return DataError(found, cure or f"{self.cure}.", **place)
 
 
 def joined(members: list[Raw]) -> Raw:
@@ -79,18 +80,19 @@ def _parsed(raw: Raw, parse: Callable[[Raw], T]) -> T:
 
 def unique(parse: Callable[[Raw], T | None], field: str, cure: str = "") -> Callable[[Raw], T | None]:
     """Return a function like `parse` that refuses a record whose id, in `field`, an earlier record has used."""
-    first_line: dict[str, tuple[Path, int]] = {}
+    first: dict[str, tuple[Path, int, int]] = {}
 
     def parse_unique(raw: Raw) -> T | None:
         record = parse(raw)
         if record is None:
             return None
         record_id: str = getattr(record, field)
-        if record_id in first_line:
-            path, line = first_line[record_id]
-            where = f"on line {line}" + (f" of {path}" if path != raw.path else "")
+        if record_id in first:
+            path, line, number = first[record_id]
+            where = f"on line {line}" + (f", record {number}" if number else "")
+            where += f" of {path}" if path != raw.path else ""
             raise raw.error(f'{field} "{shortened(record_id)}" was used before, {where}', cure, field=field)
-        first_line[record_id] = raw.path, raw.line
+        first[record_id] = raw.path, raw.line, raw.number
         return record
 
     return parse_unique

@@ -46,6 +46,16 @@ def test_an_id_may_be_an_integer(tmp_path: Path) -> None:
         read_questions(write(tmp_path / "twice.jsonl", question(id=17), question(id="17")))
 
 
+def test_of_an_array_on_one_line_the_record_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps([question(), question(candidates="ab")]))
+    with pytest.raises(DataError, match="line 1, record 2, field `candidates`"):
+        read_questions(path)
+    path.write_text(json.dumps([question(id="a"), question(id="b"), question(id="a")]))
+    with pytest.raises(DataError, match='line 1, record 3, field `id`: id "a" was used before, on line 1, record 1'):
+        read_questions(path)
+
+
 def test_the_readmes_question_is_one(tmp_path: Path) -> None:
     """Its utterances are texts alone."""
     readme = (Path(__file__).parents[3] / "README.md").read_text()

@@ -196,7 +196,7 @@ def test_argillas_records(tiny_pools: Path, tasks: Path, tmp_path: Path, is_flat
 def test_a_column_of_argilla_that_is_no_list_is_named(tiny_pools: Path, tmp_path: Path, column: str) -> None:
     record = {"id": "a", "candidates": "1. x\n2. y", "right.responses": [["1"]], column: 5}
     (tmp_path / "argilla.json").write_text(json.dumps([record]))
-    with pytest.raises(DataError, match=f"line 1, field `{column}`: found 5. Expected: a list"):
+    with pytest.raises(DataError, match=f"line 1, record 1, field `{column}`: found 5. Expected: a list"):
         label_import(tmp_path / "argilla.json", tiny_pools, tmp_path / "new")
 
 
@@ -230,10 +230,10 @@ def test_what_does_not_fit_the_pools_is_refused_by_record(
     export = exported(tasks, tmp_path / "export.json", {"a": lambda pool_id: [0]})
     records = json.loads(export.read_text())
     damage(records[2])
-    export.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]")
+    export.write_text(json.dumps(records))  # one line, as tools write it
     with pytest.raises(DataError, match=said) as refused:
         label_import(export, tiny_pools, tmp_path / "new")
-    assert f"{export}, line 4" in str(refused.value)
+    assert f"{export}, line 1, record 3" in str(refused.value)
     assert not (tmp_path / "new").exists()
 
 
