@@ -167,7 +167,8 @@ class Guarantees:
         num_unusual = int((~np.isin(np.diff(scores.offsets), usual)).sum())
         if not num_unusual:
             return []
-        sizes = f"{usual.min()} to {usual.max()}" if len(usual) > 1 else str(usual[0])
+        has_gaps = np.ptp(usual) >= len(usual) or len(usual) == 1
+        sizes = ", ".join(map(str, usual)) if has_gaps else f"{usual.min()} to {usual.max()}"
         return [
             f"{num_unusual} of {scores.num_pools} questions have another number of candidates than the run's pools "
             f"({sizes}), for which the probabilities are calibrated: don't rely on theirs"

@@ -66,6 +66,15 @@ def test_what_is_said_of_questions_of_a_size_that_one_split_lacks(folder: RunFol
     assert ("don't rely on theirs" in notes) == is_tested  # whose probabilities validation has not calibrated
 
 
+def test_sizes_with_gaps_are_named_one_by_one(folder: RunFolder) -> None:
+    few = rename(simulated_table(40, seed=3, num_candidates=4))
+    folder.write_table("predictions/validation.parquet", pa.concat_tables([folder.predictions("validation"), few]))
+    asked = scores(1, 4, num_candidates=6)
+    question = Question(id="1", context=("hello",), candidates=tuple("abcdef"))
+    (note,) = Guarantees(folder).answers([question], asked, AnswerOptions()).notes
+    assert "the run's pools (4, 10)" in note
+
+
 def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> None:
     table = simulated_table(20, seed=2)
     unknown = pa.array(np.full(table.num_rows, -1), table.schema.field("label").type)
