@@ -6,7 +6,7 @@ import json
 import re
 import reprlib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ def message(text: str) -> str:
 def shortened(text: str, size: int = _MAX_VALUE) -> str:
     """Return the first characters of a text, with an ellipsis where it continues."""
     return text if len(text) <= size else f"{text[: size - 3]}..."
+
+
+def listed(names: Sequence[str], number: int = 5) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - number} more" if len(names) > number else ""
+    return f"{', '.join(names[:number])}{more}"
 
 
 def short_repr(value: Any) -> str:

@@ -18,6 +18,7 @@ from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import atomic_write, content_digest, file_digest, read_json
 from icalib.core.storage import local_path, location, pull, push, remove
+from icalib.core.text import listed
 from icalib.core.version import __version__
 from icalib.distributed.engine import load_deepspeed
 from icalib.distributed.executor import map_shards
@@ -158,7 +159,7 @@ def check_token(unprotected: Sequence[Node]) -> Check:
     return Check(
         "token",
         "warn" if is_local else "fail",
-        f"the cluster requires no token ({listed([node.name for node in unprotected])}): {who} can run code on it",
+        f"the cluster requires no token ({listed([node.name for node in unprotected], 3)}): {who} can run code on it",
         "Run `umask 077; ray get-auth-token --generate` on the head, copy the token to the nodes, and restart Ray "
         "everywhere with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.",
     )
@@ -180,7 +181,7 @@ def check_storage(nodes: Sequence[Node], folder: Path) -> Check:
         ask(nodes, _clear, target)
     for node, files in unread.items():
         if files:
-            refused[node] = f"can't read the files of {listed([writers[file] for file in files])}"
+            refused[node] = f"can't read the files of {listed([writers[file] for file in files], 3)}"
     if not refused:
         return Check("storage", "ok", f"{runs} is writable, and the same for every node ({len(writers)})")
     cure = (
@@ -279,10 +280,4 @@ def by_node(found: Mapping[str, str]) -> str:
     nodes: dict[str, list[str]] = {}
     for node, text in found.items():
         nodes.setdefault(text, []).append(node)
-    return "; ".join(f"{text} on {listed(names)}" for text, names in nodes.items())
-
-
-def listed(names: list[str]) -> str:
-    """Return the first three names, and how many more follow."""
-    more = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+    return "; ".join(f"{text} on {listed(names, 3)}" for text, names in nodes.items())

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from icalib.core.errors import DataError
 from icalib.core.files import content_digest, file_digest
-from icalib.core.text import abbreviated, first_problem, shortened
+from icalib.core.text import abbreviated, first_problem, listed, shortened
 from icalib.data.schema import NONE_RIGHT, AnsweredContext, Dialogue, Pool, Split
 
 OnReject = Callable[[DataError, str], None]
@@ -143,10 +143,6 @@ def _nothing(on_reject: OnReject | None) -> Iterator[Any]:
     return iter(())
 
 
-NUM_NAMED = 5
-"""Files or columns that a line names."""
-
-
 @dataclass(frozen=True)
 class Source:
     """An opened source: whole dialogues, ready pools, or some of each (the Ubuntu corpus)."""
@@ -179,9 +175,8 @@ class Source:
         """A line for the user that names the files of `unread`; empty if there are none."""
         if not self.unread:
             return ""
-        more = f" and {len(self.unread) - NUM_NAMED} more" if len(self.unread) > NUM_NAMED else ""
         why = "files of one kind are read, not of folders, and only those with a split in their names if some have one"
-        return f"not read: {', '.join(self.unread[:NUM_NAMED])}{more} ({why})"
+        return f"not read: {listed(self.unread)} ({why})"
 
     def digest(self) -> str:
         """Return a digest of the reader's name and of the files' bytes and names (names say the split)."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icalib.core.errors import DataError, SettingError
-from icalib.core.text import abbreviated
+from icalib.core.text import abbreviated, listed
 from icalib.data.schema import Split
 from icalib.data.sources.files import (
     SPLIT_WORDS,
@@ -32,7 +32,7 @@ from icalib.data.sources.files import (
     required_files,
     split_in_name,
 )
-from icalib.data.sources.records import NUM_NAMED, Raw, parse_json, refuse_bad_bytes
+from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
 
 Kind = Literal["lines", "object", "json", "csv", "parquet"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
@@ -329,5 +329,4 @@ def check_columns(
     guessed = [column for column in found if column not in given]
     line = f"columns: {shown}" + (f" ({', '.join(guessed)} guessed; --columns changes them)" if guessed else "")
     unread = [name for name in names if name not in {*found.values(), *also_read}]
-    more = f" and {len(unread) - NUM_NAMED} more" if len(unread) > NUM_NAMED else ""
-    return line + (f"; not read: {', '.join(unread[:NUM_NAMED])}{more}" if unread else "")
+    return line + (f"; not read: {listed(unread)}" if unread else "")
