@@ -129,8 +129,7 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     """Return predictions; calibration changes probabilities, never the ranking."""
     logit = chosen.logit if fitted.predicts_scores else pair_logit(chosen.prob, chosen.logit)
     ranking = chosen.ranking
-    of_pairs = fitted.of_pairs.calibration
-    if fitted.predicts_scores and isinstance(of_pairs, AffineMap):
+    if fitted.predicts_scores and isinstance(of_pairs := fitted.of_pairs.calibration, AffineMap):
         # the scale of scores isn't comparable with the logits of other methods
         ranking = of_pairs.slope * logit + of_pairs.offset
     sizes, p_none = pool_sizes(chosen.row), None
