@@ -80,8 +80,8 @@ def export(
     calibration: Annotated[
         CalibrationChoice,
         typer.Option(
-            help="run: what the run has fitted, or none (platt for a student); platt or temperature: fitted here to "
-            "the run's validation predictions."
+            help="run: what the run has fitted for a pair by itself, or none (platt for a student); platt or "
+            "temperature: fitted here to the run's validation predictions."
         ),
     ] = "run",
     distil: Annotated[

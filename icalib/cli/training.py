@@ -216,5 +216,5 @@ def sweep(
         result = finished.best.model_dump(mode="json") if finished.best else None
         typer.echo(json.dumps({"sweep": str(finished.path), "best": result}))
     if finished.best is None:
-        say("No trial was completed. Mend what the failed ones name; the same command runs them again.")
+        say("No trial was completed. Fix what the failed ones name; the same command runs them again.")
         raise typer.Exit(1)

@@ -25,7 +25,7 @@ class Method(Composition):
     """Training regime, such as supervised training, an ensemble or self-training."""
     calibration: SerializeAsAny[AbstractCalibrator.Config] | None = PoolSoftmax.Config()
     """Post-hoc calibration fitted on validation: temperature, platt, isotonic, prior-shift, null, or pool-softmax,
-    which is platt where a validation pool hasn't exactly one right candidate. It changes probabilities, not the
+    which is platt where a validation pool has several right candidates. It changes probabilities, not the
     ranking. Pseudo labels use probabilities without it; a sum of parts is fitted on validation in any case."""
     decision: Decision = "threshold"
     """Candidates that count as predicted right for P, R and F1: those above a threshold fitted on validation, or each
