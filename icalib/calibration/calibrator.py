@@ -154,8 +154,9 @@ class PriorShift(AbstractCalibrator):
 class PoolSoftmax(AbstractCalibrator):
     """softmax(a f) over a pool, with the a that makes right candidates most likely; a pool's level has no effect.
 
-    Pools without a right candidate don't count. Where a pool has several it is Platt scaling, as it is for pairs whose
-    pool isn't known.
+    Pools without a right candidate don't count. One pool more, whose candidates are all as likely right, smooths the
+    fit: without it a few pools that are all ranked right have probabilities of 1. Where a pool has several right
+    candidates it is Platt scaling, as it is for pairs whose pool isn't known.
     """
 
     class Config(AbstractCalibrator.Config):
@@ -164,13 +165,19 @@ class PoolSoftmax(AbstractCalibrator):
     @override
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> PoolSoftmaxMap | AffineMap:
         sizes_P, of_pairs = given.sizes_P, fit_affine(logit_N, label_N)
-        if sizes_P is None or (np.add.reduceat(label_N, np.cumsum(sizes_P) - sizes_P) > 1).any():
+        if sizes_P is None:
             return of_pairs
+        starts_P = np.cumsum(sizes_P) - sizes_P
+        num_right_P = np.add.reduceat(label_N, starts_P)
+        if (num_right_P > 1).any():
+            return of_pairs
+        uniform_N = np.repeat(num_right_P / sizes_P, sizes_P)  # 0 in pools without a right candidate
+        target_N = label_N + uniform_N / num_right_P.sum()
 
         def loss(scaled_N: FloatArray) -> float:
-            return -float(np.log(np.maximum(pool_softmax(scaled_N, sizes_P)[label_N == 1], 1e-300)).mean())
+            return -float(target_N @ np.log(np.maximum(pool_softmax(scaled_N, sizes_P), 1e-300)))
 
-        level_P = np.add.reduceat(logit_N, np.cumsum(sizes_P) - sizes_P) / sizes_P
+        level_P = np.add.reduceat(logit_N, starts_P) / sizes_P
         return PoolSoftmaxMap(slope=_best_slope(logit_N - np.repeat(level_P, sizes_P), loss), pairs=of_pairs)
 
 

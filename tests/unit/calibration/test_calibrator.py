@@ -160,6 +160,13 @@ def test_pools_without_a_right_candidate_have_no_influence_on_a_softmax() -> Non
     assert np.add.reduceat(prob, np.cumsum(sizes) - sizes) == pytest.approx(1 - p_none)
 
 
+@pytest.mark.parametrize("num_pools", [1, 9])
+def test_pools_that_are_all_ranked_right_get_a_softmax_with_one_pool_more_of_equal_candidates(num_pools: int) -> None:
+    logit, label, sizes = np.tile([1.0, 0.0], num_pools), np.tile([1, 0], num_pools), np.full(num_pools, 2)
+    fitted = PoolSoftmax.Config().build().fit(logit, label, sizes_P=sizes)
+    assert fitted.apply(logit, sizes)[0] == pytest.approx((num_pools + 0.5) / (num_pools + 1), rel=1e-5)
+
+
 def test_a_pair_without_its_pool_has_platts_probability() -> None:
     logit, label, sizes = choices(50, slope=1.7)
     fitted = PoolSoftmax.Config().build().fit(logit, label, sizes_P=sizes)
