@@ -183,7 +183,7 @@ def sets(run: Run, experiment: Experiment, options: argparse.Namespace) -> Itera
 
 def taken(scores: PoolScores, chosen: Indices) -> PoolScores:
     """Return some pools, in ascending order; a pool may occur several times."""
-    sizes = np.diff(scores.offsets)[chosen]
+    sizes = scores.sizes()[chosen]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     pairs = np.arange(offsets[-1]) + np.repeat(scores.offsets[chosen] - offsets[:-1], sizes)
     return PoolScores(

@@ -155,7 +155,7 @@ def run_groups(run: Path, judge: Path) -> dict[str, list[Source]]:
     groups: dict[str, list[Source]] = {}
     scores, judging = (PoolScores.from_predictions(RunFolder.open(path).predictions("test")) for path in (run, judge))
     check_same_pools([scores, judging])
-    sizes = np.diff(scores.offsets)
+    sizes = scores.sizes()
     prob = pool_softmax(as_logit(judging.prob, detected_scale(judging.prob)), sizes)
     best = prob == np.repeat(np.maximum.reduceat(prob, scores.offsets[:-1]), sizes)
     best_prob = best / np.repeat(scores.pool_sum(best), sizes)

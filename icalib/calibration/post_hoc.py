@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
 import pyarrow as pa
 
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, PriorShift, Temperature
@@ -56,7 +55,7 @@ def post_hoc_metrics(
     """
     known, scores = PoolScores.from_predictions(validation), PoolScores.from_predictions(test)
     known_logit, test_logit = (pair_logit(pools.prob, pools.logit) for pools in (known, scores))
-    known_sizes, test_sizes = (np.diff(pools.offsets) for pools in (known, scores))
+    known_sizes, test_sizes = (pools.sizes() for pools in (known, scores))
     knows_none = known.answerable.all() or known.p_none is not None
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from icalib.core.errors import SettingError
@@ -93,7 +92,7 @@ def model_card(
     """Return the card of an exported model; `texts` is None if no stock tokenizer gives the tokens of training."""
     settings, backbone = subject.run.config, subject.run.config.backbone
     split, scores = list(subject.scores.items())[-1]
-    sizes = np.diff(scores.offsets)
+    sizes = scores.sizes()
     return ModelCard.from_template(
         _front_matter(subject, format, name, license),
         template_path=str(_TEMPLATE),

@@ -142,7 +142,7 @@ class Judgements:
                 f"The judge scores all {self.split} pools of {self.data}; a query is a pool's id.",
                 path=self.judge,
             )
-        sizes, found = np.diff(scores.offsets), list[float]()
+        sizes, found = scores.sizes(), list[float]()
         for name, size in zip(scores.pool_ids, sizes.tolist(), strict=True):
             indices = [str(index) for index in range(size)]
             if sorted(self.scores[name]) != sorted(indices):

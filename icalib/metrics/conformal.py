@@ -60,4 +60,4 @@ def answer_sets(scores: PoolScores, threshold: ConformalThreshold) -> npt.NDArra
 
 def nonconformity(scores: PoolScores) -> FloatArray:
     """Return 1 − softmax over the logits of each pool, [N]."""
-    return 1 - pool_softmax(scores.logit, np.diff(scores.offsets))
+    return 1 - pool_softmax(scores.logit, scores.sizes())

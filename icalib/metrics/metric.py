@@ -69,7 +69,7 @@ class PoolSamples:
         """Pools of each sample, [R]."""
         return self.times.sum(axis=1)
 
-    def sum(self, per_pool: Callable[[PoolScores], FloatArray]) -> FloatArray:
+    def sum(self, per_pool: Callable[[PoolScores], FloatArray | IntArray]) -> FloatArray:
         """Return the sums over each sample of the values [B] that a function gives the pools, [R]."""
         return self.times @ self.evaluation.once(per_pool)
 

@@ -93,16 +93,16 @@ class PoolScores:
     @cached_property
     def pool(self) -> IntArray:
         """Index of each pair's pool, [N]."""
-        return np.repeat(np.arange(self.num_pools), np.diff(self.offsets))
+        return np.repeat(np.arange(self.num_pools), self.sizes())
 
     @cached_property
     def answerable(self) -> npt.NDArray[np.bool_]:
         """Whether each pool has a right candidate, [B]."""
         return self.pool_sum(self.label == 1) > 0
 
-    def sizes(self) -> FloatArray:
+    def sizes(self) -> IntArray:
         """Return the number of candidates of each pool, [B]."""
-        return np.diff(self.offsets).astype(np.float64)
+        return np.diff(self.offsets)
 
     def subset(self, kept_B: npt.NDArray[np.bool_]) -> PoolScores:
         """Return some of the pools, one or more."""
@@ -112,7 +112,7 @@ class PoolScores:
             logit=self.logit[kept],
             prob=self.prob[kept],
             label=self.label[kept],
-            offsets=np.append(0, np.cumsum(np.diff(self.offsets)[kept_B])),
+            offsets=np.append(0, np.cumsum(self.sizes()[kept_B])),
             p_none=None if self.p_none is None else self.p_none[kept_B],
         )
 

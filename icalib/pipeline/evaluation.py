@@ -105,7 +105,7 @@ def fit(validation: MemberScores, method: Method, train_prior: Callable[[IntArra
     found = raw
     if method.calibrator is not None:
         logit = scores.logit if raw.predicts_scores else pair_logit(scores.prob, scores.logit)
-        sizes_P = np.diff(scores.offsets)
+        sizes_P = scores.sizes()
         prior = train_prior(sizes_P)
         fitted = method.calibrator.build().fit(logit, scores.label, train_prior=prior, sizes_P=sizes_P)
         found = raw.model_copy(update={"calibration": fitted})

@@ -84,7 +84,7 @@ class Guarantees:
     @cached_property
     def validation_sizes(self) -> IntArray:
         """Numbers of candidates of the validation pools, ascending."""
-        return np.unique(np.diff(self.validation.offsets))
+        return np.unique(self.validation.sizes())
 
     @cached_property
     def tested(self) -> PoolScores:
@@ -101,7 +101,7 @@ class Guarantees:
 
     def covered(self, scores: PoolScores) -> npt.NDArray[np.bool_]:
         """Return which pools [B] have a number of candidates that promises were tested on."""
-        return np.isin(np.diff(scores.offsets), np.diff(self.tested.offsets))
+        return np.isin(scores.sizes(), self.tested.sizes())
 
     def sets(self, scores: PoolScores, coverage: float) -> npt.NDArray[np.bool_]:
         """Return which candidates are in answer sets, [N]: all candidates of pools that are not covered."""
@@ -164,7 +164,7 @@ class Guarantees:
 
     def _size_notes(self, scores: PoolScores) -> list[str]:
         usual = self.validation_sizes
-        num_unusual = int((~np.isin(np.diff(scores.offsets), usual)).sum())
+        num_unusual = int((~np.isin(scores.sizes(), usual)).sum())
         if not num_unusual:
             return []
         has_gaps = np.ptp(usual) >= len(usual) or len(usual) == 1
