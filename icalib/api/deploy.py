@@ -74,7 +74,7 @@ def calibrate(
 def apply(
     calibrator: str | Path, scores: str | Path, out: str | Path, *, columns: Mapping[str, str] | None = None
 ) -> Applied:
-    """Write a score file of any size with calibrated probabilities.
+    """Write a score file with calibrated probabilities.
 
         icalib.apply("calibrators/mine", "new.parquet", "calibrated.parquet")
 

@@ -41,8 +41,9 @@ def calibrate(
 ) -> None:
     """Make the scores of any ranker calibrated probabilities: fit on half of the queries, measure on the other half.
 
-    Temperature scaling, Platt scaling and isotonic regression are fitted; cross-validation within the first half
-    chooses one of them, or the scores as they are. Then `icalib calibrate --apply CALIBRATOR SCORES --out FILE` adds
+    Temperature scaling, Platt scaling and isotonic regression are fitted, and a softmax over a query's candidates where
+    each query has one right one; cross-validation within the first half chooses one of them, or the scores as they are.
+    Then `icalib calibrate --apply CALIBRATOR SCORES --out FILE` adds
     the column calibrated_prob to scores of the same ranker.
     """
     from icalib.api import deploy

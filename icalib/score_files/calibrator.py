@@ -13,8 +13,8 @@ import numpy.typing as npt
 from pydantic import Field, FiniteFloat
 from scipy.special import logit
 
-from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, Temperature
-from icalib.calibration.fitted import AffineMap, IsotonicMap
+from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, Temperature
+from icalib.calibration.fitted import AffineMap, FittedMap, IsotonicMap, PoolSoftmaxMap
 from icalib.core.component import Settings, validated
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
 from icalib.core.files import content_digest, read_json, reading, write_json
@@ -32,14 +32,22 @@ _CURE = f"Run its `icalib calibrate` command again; if you edited it, remove `{_
 
 Scale = Literal["probability", "logit"]
 """What scores are. `probability`: from 0 to 1, as rankers return them after a sigmoid; `logit`: any other numbers."""
-METRICS = ("NLL", "ECE", "Brier")
+METRICS = ("NLL", "ECE", "ECE_top1", "Brier")
 MIN_QUERIES = 20
 MIN_ANSWERABLE = 10  # with a right candidate, so that the half that fits has one in each of its folds
 UNCHANGED = "none"  # scores as they are: probabilities themselves, or the sigmoid of anything else
+OF_QUERIES = "pool-softmax"  # fitted where each query has one right candidate
 METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
-    {UNCHANGED: None, "temperature": Temperature.Config(), "platt": Platt.Config(), "isotonic": Isotonic.Config()}
+    {
+        UNCHANGED: None,
+        "temperature": Temperature.Config(),
+        "platt": Platt.Config(),
+        "isotonic": Isotonic.Config(),
+        OF_QUERIES: PoolSoftmax.Config(),
+    }
 )  # what is fitted, the simplest first
 _NUM_FOLDS = 5
+_Map = Annotated[AffineMap | IsotonicMap | PoolSoftmaxMap, Field(discriminator="kind")]
 
 
 class Measured(Settings):
@@ -56,16 +64,31 @@ class Calibrator(Settings):
     version: Literal[1] = 1
     method: str  # name of the chosen method
     scale: Scale
-    map: Annotated[AffineMap | IsotonicMap, Field(discriminator="kind")]  # from logits to probabilities
+    map: _Map  # from logits to probabilities
     lowest: FiniteFloat  # lowest score that it was fitted on
     highest: FiniteFloat  # highest score that it was fitted on
+    candidates: tuple[int, int] | None = None  # fewest and most of a query that it was fitted on
     num_fitted: int = Field(ge=1)  # queries that it was fitted on
     num_measured: int = Field(ge=1)  # queries that the metrics were measured on, none of which it was fitted on
     metrics: dict[str, dict[str, Measured]]  # by method and metric
 
-    def prob(self, score: FloatArray) -> FloatArray:
-        """Return calibrated probabilities, [N]; see `as_logit` for errors."""
-        return self.map.apply(as_logit(score, self.scale))
+    @property
+    def reads_queries(self) -> bool:
+        """Whether a probability depends on the other candidates of its query."""
+        return isinstance(self.map, PoolSoftmaxMap)
+
+    def prob(self, score: FloatArray, query: IntArray | None = None) -> FloatArray:
+        """Return calibrated probabilities, [N]; see `as_logit` for errors.
+
+        `query` has the number of each score's query, [N], in any order; without it each score is a pair by itself.
+        """
+        logits = as_logit(score, self.scale)
+        if query is None:
+            return self.map.of_pairs.apply(logits)
+        order = np.argsort(query, kind="stable")
+        prob = np.empty_like(logits)
+        prob[order] = self.map.apply(logits[order], np.unique(query, return_counts=True)[1])
+        return prob
 
     def save(self, folder: Path) -> None:
         """Write the calibrator into a folder, with a checksum by which damage is noticed."""
@@ -130,21 +153,23 @@ def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, see
     logits = replace(pools, logit=as_logit(pools.logit, scale))
     fold = _folds(pools, 2, child_seed(seed, "halves"))
     fitting, measuring = logits.subset(fold == 0), logits.subset(fold == 1)
-    nll_of = {method: _cross_validated_nll(fitting, method, seed) for method in METHODS}
+    has_one_right = bool((logits.pool_sum(logits.label) == 1).all())
+    methods = [method for method in METHODS if has_one_right or method != OF_QUERIES]
+    nll_of = {method: _cross_validated_nll(fitting, method, seed) for method in methods}
     chosen = min(nll_of, key=lambda method: nll_of[method])
-    maps = {method: _fitted(fitting, method) for method in METHODS}
-    fitted_on = pools.subset(fold == 0).logit
+    maps = {method: _fitted(fitting, method) for method in methods}
+    fitted_on = pools.subset(fold == 0)
     return Calibrator(
         method=chosen,
         scale=scale,
         map=maps[chosen],
-        lowest=float(fitted_on.min()),
-        highest=float(fitted_on.max()),
+        lowest=float(fitted_on.logit.min()),
+        highest=float(fitted_on.logit.max()),
+        candidates=(int(fitted_on.sizes().min()), int(fitted_on.sizes().max())),
         num_fitted=fitting.num_pools,
         num_measured=measuring.num_pools,
         metrics={
-            method: _measured(replace(measuring, prob=fitted.apply(measuring.logit)), seed)
-            for method, fitted in maps.items()
+            method: _measured(replace(measuring, prob=_probs(maps[method], measuring)), seed) for method in methods
         },
     )
 
@@ -184,16 +209,19 @@ def _cross_validated_nll(fitting: PoolScores, method: str, seed: int) -> float:
     prob = np.zeros(len(fitting.logit))
     for held_out in range(_NUM_FOLDS):
         fitted = _fitted(fitting.subset(fold != held_out), method)
-        is_held_out = fold[fitting.pool] == held_out
-        prob[is_held_out] = fitted.apply(fitting.logit[is_held_out])
+        prob[fold[fitting.pool] == held_out] = _probs(fitted, fitting.subset(fold == held_out))
     return nll(prob, fitting.label)
 
 
-def _fitted(pools: PoolScores, method: str) -> AffineMap | IsotonicMap:
+def _fitted(pools: PoolScores, method: str) -> _Map:
     config = METHODS[method]
     if config is None:
         return AffineMap(slope=1.0, offset=0.0)
-    return config.build().fit(pools.logit, pools.label)
+    return config.build().fit(pools.logit, pools.label, sizes_P=pools.sizes())
+
+
+def _probs(fitted: FittedMap, pools: PoolScores) -> FloatArray:
+    return fitted.apply(pools.logit, pools.sizes())
 
 
 def _measured(pools: PoolScores, seed: int) -> dict[str, Measured]:

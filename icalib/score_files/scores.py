@@ -5,12 +5,13 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, TypeVar
+from typing import IO, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from icalib.core.files import atomic_write, check_other_file
 from icalib.data.sources.files import open_bytes, read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import Kind, check_distinct, delimiter_of, kind_of, read_rows, row_of
-from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.score_files.calibrator import Calibrator, is_probability
 
 S = TypeVar("S", bound="Scored")
@@ -35,7 +36,6 @@ BATCH_ROWS = 1 << 16
 _SUFFIXES: dict[Kind, str] = {"parquet": ".parquet", "lines": ".jsonl", "csv": ".csv"}
 _MANY_OUTSIDE = 0.05
 _CURE = "Correct the row, or remove it"
-ToProb = Callable[[FloatArray], FloatArray]
 
 
 class Columns(Settings):
@@ -55,10 +55,15 @@ class Scored(BaseModel):
     score: FiniteFloat
 
 
-class Named(Scored):
-    """A score with the names of its query and candidate."""
+class Asked(Scored):
+    """A score with the name of its query."""
 
     query: str = Field(min_length=1)
+
+
+class Named(Asked):
+    """A score with the names of its query and candidate."""
+
     candidate: str = Field(min_length=1)
 
 
@@ -150,12 +155,14 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
     check_exists(scores)
     kind = kind_of(scores)
     _check_out(scores, out, kind)
-    seen = _Seen(calibrator)
+    found = _read_new(scores, kind, columns, calibrator)
+    check_has_rows(scores, len(found.score))
+    prob = _calibrated(calibrator, found, scores, kind, columns)
     with atomic_write(out) as temporary:
         if kind == "parquet":
-            _write_parquet(scores, temporary, columns, seen.prob)
+            _write_parquet(scores, temporary, prob)
         else:
-            rows = _with_probs(scores, columns, seen.prob)
+            rows = ({**row, PROB: one} for (_, row), one in zip(read_score_rows(scores), prob.tolist(), strict=True))
             encoding = "utf-8-sig" if _has_mark(scores) else "utf-8"
             # half of a surrogate pair, which JSON can spell and UTF-8 can't, is escaped as JSON has it
             with temporary.open("w", encoding=encoding, errors="backslashreplace", newline="") as file:
@@ -163,8 +170,7 @@ def apply(calibrator: Calibrator, scores: Path, out: Path, columns: Columns) -> 
                     _write_csv(file, rows, scores)
                 else:
                     file.writelines(_json(row) + "\n" for row in rows)
-        check_has_rows(scores, seen.num_pairs)
-    return Applied(out, seen.num_pairs, tuple(seen.notes()))
+    return Applied(out, len(prob), tuple(_notes(calibrator, found)))
 
 
 def _has_mark(path: Path) -> bool:
@@ -181,51 +187,56 @@ def _check_out(scores: Path, out: Path, kind: Kind) -> None:
     check_other_file(out, scores, "score file")
 
 
-class _Seen:
-    """Calibrates scores, and remembers how far they are like those that the calibrator was fitted on."""
-
-    def __init__(self, calibrator: Calibrator) -> None:
-        self._calibrator = calibrator
-        self.num_pairs = self._num_outside = self._num_unit = 0
-
-    def prob(self, score: FloatArray) -> FloatArray:
-        lowest, highest = self._calibrator.lowest, self._calibrator.highest
-        self.num_pairs += len(score)
-        self._num_outside += int(((score < lowest) | (score > highest)).sum())
-        self._num_unit += int(is_probability(score).sum())
-        return self._calibrator.prob(score)
-
-    def notes(self) -> Iterator[str]:
-        fitted = self._calibrator
-        fitted_range = f"{fitted.lowest:.4g} to {fitted.highest:.4g}"
-        if (outside := self._num_outside / self.num_pairs) > _MANY_OUTSIDE:
-            yield (
-                f"{outside:.0%} of the scores are outside of {fitted_range}, the range that the calibrator was fitted "
-                "on: don't rely on their probabilities"
-            )
-        if self._num_unit == self.num_pairs and (fitted.lowest < -1 or fitted.highest > 2):
-            yield (
-                f"all scores are from 0 to 1, but the calibrator was fitted on {fitted_range}: if these are "
-                "probabilities and those were not, the calibrated ones are wrong"
-            )
+class _New(NamedTuple):  # scores to calibrate
+    score: FloatArray  # [N]
+    query: IntArray | None  # number of each score's query, [N], where probabilities depend on it
 
 
-def _with_probs(path: Path, columns: Columns, to_prob: ToProb) -> Iterator[dict[str, Any]]:
-    rows = read_score_rows(path)
-    while batch := list(islice(rows, BATCH_ROWS)):
-        for (raw, row), prob in zip(batch, _probs(batch, columns, to_prob).tolist(), strict=True):
-            _check_free(path, raw.line, row)
-            yield {**row, PROB: prob}
+def _read_new(path: Path, kind: Kind, columns: Columns, calibrator: Calibrator) -> _New:
+    """Read what a calibrator needs of a file; its other columns are read when they are written again."""
+    names = columns.model_dump(include={"score", "query"} if calibrator.reads_queries else {"score"})
+    scores, queries = array("d"), array("q")
+    number: dict[str, int] = {}
+    for raw, row in _parquet_rows(path, list(names.values())) if kind == "parquet" else read_score_rows(path):
+        _check_free(path, raw.line, row)
+        pair = parsed(Asked if calibrator.reads_queries else Scored, raw, row, names)
+        scores.append(pair.score)
+        if isinstance(pair, Asked):
+            queries.append(number.setdefault(pair.query, len(number)))
+    return _New(np.array(scores), np.array(queries) if calibrator.reads_queries else None)
 
 
-def _probs(rows: Sequence[tuple[Raw, Mapping[str, Any]]], columns: Columns, to_prob: ToProb) -> FloatArray:
-    """Return the calibrated probabilities of rows; a DataError names the first whose score can't be used."""
-    score = np.array([parsed(Scored, raw, row, {"score": columns.score}).score for raw, row in rows])
+def _calibrated(calibrator: Calibrator, new: _New, path: Path, kind: Kind, columns: Columns) -> FloatArray:
+    """Return the calibrated probabilities of a file's rows; a DataError names the first whose score can't be used."""
     try:
-        return to_prob(score)
+        return calibrator.prob(*new)
     except DataError as error:
-        raw, _ = rows[int(np.argmin(is_probability(score)))]
+        rows = _parquet_rows(path, [columns.score]) if kind == "parquet" else read_score_rows(path)
+        raw, _ = next(islice(rows, int(np.argmin(is_probability(new.score))), None))
         raise raw.error(error.found, error.cure, columns.score) from None
+
+
+def _notes(calibrator: Calibrator, new: _New) -> Iterator[str]:
+    fitted_range = f"{calibrator.lowest:.4g} to {calibrator.highest:.4g}"
+    outside = ((new.score < calibrator.lowest) | (new.score > calibrator.highest)).mean()
+    if outside > _MANY_OUTSIDE:
+        yield (
+            f"{outside:.0%} of the scores are outside of {fitted_range}, the range that the calibrator was fitted "
+            "on: don't rely on their probabilities"
+        )
+    if is_probability(new.score).all() and (calibrator.lowest < -1 or calibrator.highest > 2):
+        yield (
+            f"all scores are from 0 to 1, but the calibrator was fitted on {fitted_range}: if these are "
+            "probabilities and those were not, the calibrated ones are wrong"
+        )
+    if new.query is not None and calibrator.candidates is not None:
+        fewest, most = calibrator.candidates
+        size = np.bincount(new.query)
+        if (outside := ((size < fewest) | (size > most)).mean()) > _MANY_OUTSIDE:
+            yield (
+                f"{outside:.0%} of the queries have fewer than {fewest} or more than {most} candidates, as none that "
+                "the calibrator was fitted on: a probability depends on the other candidates of its query"
+            )
 
 
 def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]], path: Path) -> None:
@@ -254,25 +265,31 @@ def _delimiter_of(path: Path) -> str:
     return delimiter
 
 
-def _write_parquet(path: Path, out: Path, columns: Columns, to_prob: ToProb) -> None:
+def _parquet_rows(path: Path, names: list[str]) -> Iterator[tuple[Raw, dict[str, Any]]]:
+    """Yield the named columns of a Parquet file's rows, or raise a DataError."""
     with _reading(path):
         schema = pq.read_schema(path)
     check_distinct(path, 0, schema.names)
-    check_columns(path, 0, [columns.score], schema.names)
+    check_columns(path, 0, names, schema.names)
     _check_free(path, 0, schema.names)
+    rows = (row for batch in _parquet_batches(path, names) for row in batch.to_pylist())
+    for number, row in enumerate(rows, 1):
+        yield Raw(path, number, "", cure=_CURE), row
+
+
+def _write_parquet(path: Path, out: Path, prob: FloatArray) -> None:
     added = pa.field(PROB, pa.float64())
-    num_rows = 0
-    with pq.ParquetWriter(out, schema.append(added)) as writer:
+    start = 0
+    with pq.ParquetWriter(out, pq.read_schema(path).append(added)) as writer:
         for batch in _parquet_batches(path):
-            values = batch[columns.score].to_pylist()
-            rows = [(Raw(path, num_rows + n, "", cure=_CURE), {columns.score: v}) for n, v in enumerate(values, 1)]
-            writer.write_batch(batch.append_column(added, pa.array(_probs(rows, columns, to_prob))))
-            num_rows += batch.num_rows
+            stop = start + batch.num_rows
+            writer.write_batch(batch.append_column(added, pa.array(prob[start:stop])))
+            start = stop
 
 
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(path: Path, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     with _reading(path), pq.ParquetFile(path) as file:
-        yield from file.iter_batches(batch_size=BATCH_ROWS)
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=names)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def _readers() -> Iterator[tuple[str, Parser]]:
 
 def _scores() -> Iterator[tuple[str, Parser]]:
     """Score files in each format, and calibrators."""
-    pools = scored_pools(24, 3)
+    pools = scored_pools(24, size=3)
     rows = score_rows(pools)
     parquet = _parquet(pa.Table.from_pylist(rows))
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()

@@ -15,14 +15,26 @@ import pyarrow.parquet as pq
 from icalib.metrics.pairs import PoolScores
 
 
-def scored_pools(num_pools: int = 400, size: int = 6, *, seed: int = 0, slope: float = 2.5) -> PoolScores:
-    """Pools with one right candidate each, or none in a tenth of them; logits are too large by the factor `slope`."""
+def scored_pools(
+    num_pools: int = 400,
+    *,
+    size: int = 6,
+    seed: int = 0,
+    slope: float = 2.5,
+    none_right: float = 0.1,
+    levels: float = 0,
+) -> PoolScores:
+    """Pools with one right candidate each, or none in `none_right` of them; logits are too large by the factor `slope`.
+
+    Each pool's are on a level of its own, of deviation `levels`.
+    """
     rng = np.random.default_rng(seed)
     truth = rng.normal(0, 1.5, (num_pools, size))
     weight = np.exp(truth - truth.max(1, keepdims=True))
     right = np.array([rng.choice(size, p=row / row.sum()) for row in weight])
-    label = (np.arange(size) == right[:, None]) & (rng.random(num_pools) > 0.1)[:, None]
+    label = (np.arange(size) == right[:, None]) & (rng.random(num_pools) > none_right)[:, None]
     logit = slope * (truth - np.log(np.exp(truth).sum(1, keepdims=True))) + 1.0
+    logit += rng.normal(0, levels, (num_pools, 1))
     return PoolScores(
         pool_ids=tuple(f"q{index:05}" for index in range(num_pools)),
         logit=logit.ravel(),

@@ -11,7 +11,7 @@ from icalib.core.errors import DataError
 from icalib.core.seeding import child_seed
 from icalib.metrics.calibration import brier, ece, nll
 from icalib.metrics.pairs import IntArray
-from icalib.score_files.calibrator import METHODS, calibrate
+from icalib.score_files.calibrator import METHODS, OF_QUERIES, calibrate
 
 POOLS = scored_pools()
 
@@ -19,7 +19,7 @@ POOLS = scored_pools()
 def test_overconfident_scores_become_calibrated_on_queries_that_fitted_nothing() -> None:
     found = calibrate(POOLS)
     before, chosen = found.metrics["none"], found.metrics[found.method]
-    assert list(found.metrics) == list(METHODS)
+    assert list(found.metrics) == [method for method in METHODS if method != OF_QUERIES]  # some queries have none right
     assert found.method != "none"
     assert chosen["NLL"].value < 0.85 * before["NLL"].value
     assert chosen["ECE"].value < before["ECE"].value / 2
@@ -33,13 +33,29 @@ def test_metrics_are_those_of_the_measuring_half() -> None:
     half = np.random.default_rng(child_seed(3, "halves")).permutation(np.arange(pools.num_pools) % 2)
     measuring = pools.subset(half == 1)
     assert (found.num_fitted, found.num_measured) == (np.sum(half == 0), np.sum(half == 1))
-    for method, prob in (("none", expit(measuring.logit)), (found.method, found.prob(measuring.logit))):
+    probs = found.prob(measuring.logit, measuring.pool)
+    for method, prob in (("none", expit(measuring.logit)), (found.method, probs)):
         for name, measure in (("NLL", nll), ("ECE", ece), ("Brier", brier)):
             assert found.metrics[method][name].value == pytest.approx(measure(prob, measuring.label))
-    flipped = np.where(half[pools.pool] == 1, 1 - pools.label, pools.label)
-    again = calibrate(replace(pools, label=flipped), seed=3)
+    other = np.where(half[pools.pool] == 1, pools.label.reshape(-1, 6)[:, ::-1].ravel(), pools.label)
+    again = calibrate(replace(pools, label=other), seed=3)
     assert (again.method, again.map) == (found.method, found.map)
     assert again.metrics != found.metrics
+
+
+def test_where_each_query_has_one_right_candidate_its_candidates_share_a_probability_of_1() -> None:
+    pools = scored_pools(none_right=0.0, levels=2.0)
+    found = calibrate(pools)
+    assert found.method == OF_QUERIES
+    nll_of, top_of = (
+        {name: each[metric].value for name, each in found.metrics.items()} for metric in ("NLL", "ECE_top1")
+    )
+    assert nll_of[OF_QUERIES] < nll_of["platt"] - 0.01
+    assert top_of[OF_QUERIES] < top_of["platt"]
+    order = np.random.default_rng(1).permutation(len(pools.logit))  # rows of a query may be apart
+    prob = found.prob(pools.logit[order], 7 * pools.pool[order])
+    assert np.bincount(pools.pool[order], prob) == pytest.approx(1.0)
+    assert found.map.apply(pools.logit, pools.sizes())[order] == pytest.approx(prob)
 
 
 def test_probabilities_are_calibrated_through_their_logits() -> None:

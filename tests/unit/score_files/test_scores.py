@@ -15,7 +15,7 @@ from scipy.special import expit
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError, StorageError
 from icalib.score_files import scores as module
 from icalib.score_files.calibrator import Calibrator, calibrate
-from icalib.score_files.scores import Columns, apply, read_labelled
+from icalib.score_files.scores import Columns, apply, read_labelled, read_score_rows
 
 POOLS = scored_pools(40)
 ROWS = score_rows(POOLS)
@@ -93,6 +93,24 @@ def test_all_formats_keep_their_columns_and_get_the_same_probabilities(tmp_path:
         fields = list(csv.DictReader(file))
     assert [float(row.pop("calibrated_prob")) for row in fields] == pytest.approx(expected)
     assert fields == [{name: str(value) for name, value in row.items()} for row in NEW_ROWS]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
+def test_probabilities_over_a_query_are_those_of_its_rows_wherever_they_are(tmp_path: Path, suffix: str) -> None:
+    fitted = calibrate(scored_pools(none_right=0.0, levels=2.0))
+    rows = random.Random(0).sample(NEW_ROWS, len(NEW_ROWS))
+    out = tmp_path / f"out.{suffix}"
+    done = apply(fitted, write_scores(tmp_path / f"new.{suffix}", rows), out, COLUMNS)
+    names = [(row["query"], row["candidate"]) for row in NEW_ROWS]
+    expected = dict(zip(names, fitted.prob(NEW.logit, NEW.pool), strict=True))
+    written = {(row["query"], row["candidate"]): float(row["calibrated_prob"]) for _, row in read_score_rows(out)}
+    assert written == pytest.approx(expected)
+    assert done.notes == ()
+    few = write_scores(tmp_path / f"few.{suffix}", [row for row in rows if row["candidate"] != "d0"])
+    assert "100% of the queries have fewer than 6 or more than 6" in apply(fitted, few, out, COLUMNS).notes[0]
+    nameless = write_scores(tmp_path / f"nameless.{suffix}", [{"score": row["score"]} for row in rows])
+    with pytest.raises(DataError, match="no column `query`"):
+        apply(fitted, nameless, out, COLUMNS)
 
 
 def test_json_is_written_as_others_read_it(tmp_path: Path) -> None:
