@@ -86,6 +86,11 @@ class SweepSummary:
         best, metric = self.order[0], next(iter(self.metrics))
         second = self.order[1]
         difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
+        if len({trial.mean(metric) for trial in self.order}) == 1:
+            return (
+                f"All {len(self.order)} trials have the same {find_metric(metric).title} on validation: what they tune "
+                "has no effect here, such as settings of a part without a weight (docs/methods.md, Parts)."
+            )
         if round(difference, _LEAD_DIGITS) == 0:
             tied = f"Trials {best.number} and {second.number}, the first two of {len(self.order)}, are tied"
             return f"{tied} in {find_metric(metric).title} on validation."
@@ -246,13 +251,14 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
     if summary.lead is not None:
         console.print(Text(summary.lead, style="yellow"))
     headings, rows = summary.best_trials()
+    spread = "± sd over seeds" if settings.seeds > 1 else "one seed"
     front = "; Pareto front first" if len(summary.metrics) > 1 else ""
     console.print(
         text_table(
             (*headings[:-1], Column(headings[-1], overflow="fold")),
             [[Text(cell, style="" if index else "bold") for cell in row] for index, row in enumerate(rows)],
             title=f"{settings.space}, {settings.method} on {settings.data.name}: {summary.states}",
-            caption=f"validation pools; {'± sd over seeds' if settings.seeds > 1 else 'one seed'}{front}",
+            caption=f"validation pools; {spread}; time with stages that trials share{front}",
             num_texts=0,
         )
     )

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import numpy as np
 
 from icalib.core.component import Settings, Stored, with_settings
 from icalib.core.errors import Abandoned, IcalibError, SettingError
-from icalib.core.events import EpochFinished, Event, Message, Progress, ignore
+from icalib.core.events import Emit, EpochFinished, Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
+from icalib.core.text import listed
 from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
 from icalib.metrics.metric import Direction
 from icalib.pipeline.claim import differences
@@ -34,8 +36,10 @@ from icalib.sweeps.checks import not_applicable
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Rungs, SweepStudy, settings_of
-from icalib.sweeps.trials import brief, settings_text
+from icalib.sweeps.trials import brief, settings_text, stage_under_way
 
+_WATCH_EVERY_S = 5.0
+_MOST_SHOWN = 3  # trials under way whose stage is shown
 _DIED = "the trial's process died; if memory ran out, lower --concurrent or `max_tokens_per_batch`"
 
 
@@ -60,12 +64,30 @@ class Trials:
         self._study, self._base, self._context = study, base, context
         self._metrics = folder.settings.metrics
         self._under_way: dict[int, tuple[str, float]] = {}
+        self._lock = threading.Lock()
         self.refusal: SettingError | None = None
 
     @property
     def num_missing(self) -> int:
         """How many are left."""
         return self._study.num_missing
+
+    @contextmanager
+    def shown(self) -> Generator[None, None, None]:
+        """Show within the block what the trials under way do, as far as this machine has their folders."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_WATCH_EVERY_S):
+                self._show_progress()
+
+        watching = threading.Thread(target=watch, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watching.join()
 
     def next(self) -> TrialJob | None:
         """The next trial; None when there is none left, or when the space is wrong (see `refusal`)."""
@@ -77,7 +99,8 @@ class Trials:
         if proposal is None:
             return None
         push_record(self.folder)  # what was asked for must not be forgotten: the trial's folder has its number
-        self._under_way[proposal.number] = settings_text(proposal.settings), time.monotonic()
+        with self._lock:
+            self._under_way[proposal.number] = settings_text(proposal.settings), time.monotonic()
         self._show_progress()
         return TrialJob(
             folder=self.folder.path,
@@ -102,16 +125,21 @@ class Trials:
                 self._study.tell_pruned(number)
                 found = "stopped by the pruner"
         push_record(self.folder)
-        settings, begun = self._under_way.pop(number)
+        with self._lock:
+            settings, begun = self._under_way.pop(number)
         seconds = time.monotonic() - begun
         self._context.emit(Message(f"trial {number} ({settings}): {found} ({seconds:.0f} s)"))
         self._show_progress()
 
     def _show_progress(self) -> None:
-        best, total = self._study.winner(), self._study.num_trials
-        note = f"; best: trial {best.number}, {self._values_text(best.values)}" if best else ""
-        done = total - self._study.num_missing - len(self._under_way)
-        self._context.emit(Progress("trials", done, total, f"{len(self._under_way)} running{note}"))
+        with self._lock:
+            best, total, under_way = self._study.winner(), self._study.num_trials, list(self._under_way)
+            done = total - self._study.num_missing - len(under_way)
+        stages = [f"trial {number}: {stage}" for number in under_way if (stage := stage_under_way(self.folder, number))]
+        notes = [f"{len(under_way)} running", *([listed(stages, _MOST_SHOWN)] if stages else [])]
+        if best is not None:
+            notes.append(f"best: trial {best.number}, {self._values_text(best.values)}")
+        self._context.emit(Progress("trials", done, total, "; ".join(notes)))
 
     def _values_text(self, values: Sequence[float]) -> str:
         return ", ".join(
@@ -160,7 +188,8 @@ def sweep(
         study = SweepStudy(space, base.settings, settings.sampler, plan.num_trials, folder.journal_path)
         if study.num_missing:
             trials = Trials(folder, study, base, context, plan)
-            run_trials(trials)
+            with trials.shown():
+                run_trials(trials)
             if trials.refusal is not None:
                 raise trials.refusal
         winner = study.winner()
@@ -240,11 +269,20 @@ def _run_winner(folder: SweepFolder, settings: RunConfig, context: RunContext) -
     configs = [path / "config.yaml" for path in folder.best_config_path.parent.glob("s*")]
     if not all(path.is_file() and read_config(path).get("method") == settings.method for path in configs):
         folder.forget_best()  # more trials, another winner; or it was being forgotten when the sweep was killed
-    quiet = replace(context, emit=ignore)
+    computed = replace(context, emit=partial(_show_computed, context.emit))
     seeds = range(1, folder.settings.seeds + 1)
-    runs = [run(settings.model_copy(update={"seed": n}), quiet, folder=folder.best_run(n)) for n in seeds]
+    runs = [run(settings.model_copy(update={"seed": n}), computed, folder=folder.best_run(n)) for n in seeds]
     shutil.copyfile(runs[0].path / "config.yaml", folder.best_config_path)
     return runs
+
+
+def _show_computed(emit: Emit, event: Event) -> None:
+    """Emit the stages of the winner that its trial didn't compute."""
+    match event:
+        case StageStarted(reused=False) | StageFinished(reused=False) | Progress():
+            emit(event)
+        case _:
+            pass
 
 
 def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequence[RunFolder]) -> Best:

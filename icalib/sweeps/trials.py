@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, final
@@ -15,6 +16,7 @@ from icalib.core.files import reading
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.metric import Direction
 from icalib.metrics.summary import over_seeds
+from icalib.pipeline.record import EVENTS
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.study import error_of, order_of, recorded_trials, settings_of
 
@@ -49,7 +51,7 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Wall time of the runs."""
+        """Time of the runs, each with all its stages, also those that it shares with other trials."""
         return sum(result["seconds"]["total"] for result in self._results)
 
     @cached_property
@@ -68,6 +70,16 @@ def sweep_trials(folder: SweepFolder) -> list[Trial]:
             state = _STATES[recorded.state] if error is None else "failed"
             found.append(Trial(recorded.number, state, settings_of(recorded), runs, error))
     return found
+
+
+def stage_under_way(folder: SweepFolder, number: int) -> str | None:
+    """Return the stage of a trial's last event; None before its first, or if its folders are on another machine."""
+    logs = [folder.run_folder(number, seed).path / EVENTS for seed in range(folder.settings.seeds, 0, -1)]
+    for log in logs:
+        with suppress(OSError, ValueError):  # a seed that hasn't begun, or half a line
+            events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+            return next((event["stage"] for event in reversed(events) if "stage" in event), None)
+    return None
 
 
 def ranked(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
