@@ -197,7 +197,7 @@ def _read_new(path: Path, kind: Kind, columns: Columns, calibrator: Calibrator) 
     names = columns.model_dump(include={"score", "query"} if calibrator.reads_queries else {"score"})
     scores, queries = array("d"), array("q")
     number: dict[str, int] = {}
-    for raw, row in _parquet_rows(path, list(names.values())) if kind == "parquet" else read_score_rows(path):
+    for raw, row in _rows(path, kind, list(names.values())):
         _check_free(path, raw.line, row)
         pair = parsed(Asked if calibrator.reads_queries else Scored, raw, row, names)
         scores.append(pair.score)
@@ -211,8 +211,8 @@ def _calibrated(calibrator: Calibrator, new: _New, path: Path, kind: Kind, colum
     try:
         return calibrator.prob(*new)
     except DataError as error:
-        rows = _parquet_rows(path, [columns.score]) if kind == "parquet" else read_score_rows(path)
-        raw, _ = next(islice(rows, int(np.argmin(is_probability(new.score))), None))
+        wrong = int(np.argmin(is_probability(new.score)))
+        raw, _ = next(islice(_rows(path, kind, [columns.score]), wrong, None))
         raise raw.error(error.found, error.cure, columns.score) from None
 
 
@@ -233,9 +233,10 @@ def _notes(calibrator: Calibrator, new: _New) -> Iterator[str]:
         fewest, most = calibrator.candidates
         size = np.bincount(new.query)
         if (outside := ((size < fewest) | (size > most)).mean()) > _MANY_OUTSIDE:
+            fitted_sizes = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             yield (
-                f"{outside:.0%} of the queries have fewer than {fewest} or more than {most} candidates, as none that "
-                "the calibrator was fitted on: a probability depends on the other candidates of its query"
+                f"{outside:.0%} of the queries have another number of candidates than the {fitted_sizes} that the "
+                "calibrator was fitted on: a probability depends on the other candidates of its query"
             )
 
 
@@ -265,8 +266,12 @@ def _delimiter_of(path: Path) -> str:
     return delimiter
 
 
+def _rows(path: Path, kind: Kind, names: list[str]) -> Iterator[tuple[Raw, dict[str, Any]]]:
+    """Yield a file's rows, of a Parquet file the named columns alone, or raise a DataError."""
+    return _parquet_rows(path, names) if kind == "parquet" else read_score_rows(path)
+
+
 def _parquet_rows(path: Path, names: list[str]) -> Iterator[tuple[Raw, dict[str, Any]]]:
-    """Yield the named columns of a Parquet file's rows, or raise a DataError."""
     with _reading(path):
         schema = pq.read_schema(path)
     check_distinct(path, 0, schema.names)

@@ -107,7 +107,10 @@ def test_probabilities_over_a_query_are_those_of_its_rows_wherever_they_are(tmp_
     assert written == pytest.approx(expected)
     assert done.notes == ()
     few = write_scores(tmp_path / f"few.{suffix}", [row for row in rows if row["candidate"] != "d0"])
-    assert "100% of the queries have fewer than 6 or more than 6" in apply(fitted, few, out, COLUMNS).notes[0]
+    assert (
+        "100% of the queries have another number of candidates than the 6 that"
+        in apply(fitted, few, out, COLUMNS).notes[0]
+    )
     nameless = write_scores(tmp_path / f"nameless.{suffix}", [{"score": row["score"]} for row in rows])
     with pytest.raises(DataError, match="no column `query`"):
         apply(fitted, nameless, out, COLUMNS)
