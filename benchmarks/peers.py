@@ -4,7 +4,7 @@
 
 Every peer is fine-tuned from the same backbone on the same labelled pools: by its trainer's defaults, and with other
 epochs and learning rates, of which the best on validation is named. A second bi-encoder learns from the dialogues
-first, as icalib's rankers do. Each is then a run of `external:`, Platt-scaled on validation like every row.
+first, as icalib's rankers do. Each is then a run of `external:`, calibrated on validation like every row.
 """
 
 from __future__ import annotations
