@@ -42,7 +42,7 @@ def calibrate(
     """Make the scores of any ranker calibrated probabilities: fit on half of the queries, measure on the other half.
 
     Temperature scaling, Platt scaling and isotonic regression are fitted, and a softmax over a query's candidates where
-    each query has one right one; cross-validation within the first half chooses one of them, or the scores as they are.
+    none has several right ones; cross-validation within the first half chooses one of them, or the scores as they are.
     Then `icalib calibrate --apply CALIBRATOR SCORES --out FILE` adds
     the column calibrated_prob to scores of the same ranker.
     """

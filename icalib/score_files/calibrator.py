@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ from pydantic import Field, FiniteFloat
 from scipy.special import logit
 
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, Temperature
-from icalib.calibration.fitted import AffineMap, FittedMap, IsotonicMap, PoolSoftmaxMap
+from icalib.calibration.fitted import AffineMap, IsotonicMap, PoolSoftmaxMap
+from icalib.calibration.none_of_these import NoneOfThese, fit_none_of_these
 from icalib.core.component import Settings, validated
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
 from icalib.core.files import content_digest, read_json, reading, write_json
@@ -36,7 +37,8 @@ METRICS = ("NLL", "ECE", "ECE_top1", "Brier")
 MIN_QUERIES = 20
 MIN_ANSWERABLE = 10  # with a right candidate, so that the half that fits has one in each of its folds
 UNCHANGED = "none"  # scores as they are: probabilities themselves, or the sigmoid of anything else
-OF_QUERIES = "pool-softmax"  # fitted where each query has one right candidate
+OF_QUERIES = "pool-softmax"  # fitted where no query has several right candidates
+MIN_EITHER = 14  # queries with, and without, a right candidate: 7 in a half, of which four of five folds have 5 or more
 METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
     {
         UNCHANGED: None,
@@ -48,6 +50,15 @@ METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
 )  # what is fitted, the simplest first
 _NUM_FOLDS = 5
 _Map = Annotated[AffineMap | IsotonicMap | PoolSoftmaxMap, Field(discriminator="kind")]
+
+
+class _Fitted(NamedTuple):
+    map: _Map
+    none_of_these: NoneOfThese | None
+
+    def prob(self, logit_N: FloatArray, sizes_P: IntArray) -> FloatArray:
+        none, offsets = self.none_of_these, np.append(0, np.cumsum(sizes_P))
+        return self.map.apply(logit_N, sizes_P, None if none is None else none.p_none(logit_N, offsets))
 
 
 class Measured(Settings):
@@ -65,6 +76,7 @@ class Calibrator(Settings):
     method: str  # name of the chosen method
     scale: Scale
     map: _Map  # from logits to probabilities
+    none_of_these: NoneOfThese | None = None  # what a softmax leaves for queries without a right candidate
     lowest: FiniteFloat  # lowest score that it was fitted on
     highest: FiniteFloat  # highest score that it was fitted on
     candidates: tuple[int, int] | None = None  # fewest and most of a query that it was fitted on
@@ -87,7 +99,7 @@ class Calibrator(Settings):
             return self.map.of_pairs.apply(logits)
         order = np.argsort(query, kind="stable")
         prob = np.empty_like(logits)
-        prob[order] = self.map.apply(logits[order], np.unique(query, return_counts=True)[1])
+        prob[order] = _Fitted(self.map, self.none_of_these).prob(logits[order], np.unique(query, return_counts=True)[1])
         return prob
 
     def save(self, folder: Path) -> None:
@@ -153,24 +165,22 @@ def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, see
     logits = replace(pools, logit=as_logit(pools.logit, scale))
     fold = _folds(pools, 2, child_seed(seed, "halves"))
     fitting, measuring = logits.subset(fold == 0), logits.subset(fold == 1)
-    has_one_right = bool((logits.pool_sum(logits.label) == 1).all())
-    methods = [method for method in METHODS if has_one_right or method != OF_QUERIES]
+    methods = [method for method in METHODS if method != OF_QUERIES or _allows_softmax(pools)]
     nll_of = {method: _cross_validated_nll(fitting, method, seed) for method in methods}
     chosen = min(nll_of, key=lambda method: nll_of[method])
-    maps = {method: _fitted(fitting, method) for method in methods}
+    fits = {method: _fitted(fitting, method) for method in methods}
     fitted_on = pools.subset(fold == 0)
     return Calibrator(
         method=chosen,
         scale=scale,
-        map=maps[chosen],
+        map=fits[chosen].map,
+        none_of_these=fits[chosen].none_of_these,
         lowest=float(fitted_on.logit.min()),
         highest=float(fitted_on.logit.max()),
         candidates=(int(fitted_on.sizes().min()), int(fitted_on.sizes().max())),
         num_fitted=fitting.num_pools,
         num_measured=measuring.num_pools,
-        metrics={
-            method: _measured(replace(measuring, prob=_probs(maps[method], measuring)), seed) for method in methods
-        },
+        metrics={method: _measured(measuring, fitted, seed) for method, fitted in fits.items()},
     )
 
 
@@ -193,6 +203,13 @@ def _check(pools: PoolScores) -> None:
         )
 
 
+def _allows_softmax(pools: PoolScores) -> bool:
+    """Whether a query has one right candidate at most, and p_none can be fitted if some have none."""
+    num_none = int((~pools.answerable).sum())
+    has_enough = num_none == 0 or min(num_none, pools.num_pools - num_none) >= MIN_EITHER
+    return has_enough and bool((pools.pool_sum(pools.label) <= 1).all())
+
+
 def _folds(pools: PoolScores, num_folds: int, seed: int) -> IntArray:
     """Return the fold of each pool; those with a right candidate are spread evenly, and so are the others."""
     rng = np.random.default_rng(seed)
@@ -208,22 +225,22 @@ def _cross_validated_nll(fitting: PoolScores, method: str, seed: int) -> float:
     fold = _folds(fitting, _NUM_FOLDS, child_seed(seed, "folds"))
     prob = np.zeros(len(fitting.logit))
     for held_out in range(_NUM_FOLDS):
-        fitted = _fitted(fitting.subset(fold != held_out), method)
-        prob[fold[fitting.pool] == held_out] = _probs(fitted, fitting.subset(fold == held_out))
+        fitted, held = _fitted(fitting.subset(fold != held_out), method), fitting.subset(fold == held_out)
+        prob[fold[fitting.pool] == held_out] = fitted.prob(held.logit, held.sizes())
     return nll(prob, fitting.label)
 
 
-def _fitted(pools: PoolScores, method: str) -> _Map:
+def _fitted(pools: PoolScores, method: str) -> _Fitted:
     config = METHODS[method]
     if config is None:
-        return AffineMap(slope=1.0, offset=0.0)
-    return config.build().fit(pools.logit, pools.label, sizes_P=pools.sizes())
+        return _Fitted(AffineMap(slope=1.0, offset=0.0), None)
+    found = config.build().fit(pools.logit, pools.label, sizes_P=pools.sizes())
+    if method != OF_QUERIES or pools.answerable.all():
+        return _Fitted(found, None)
+    return _Fitted(found, fit_none_of_these(pools.logit, pools.offsets, pools.answerable))
 
 
-def _probs(fitted: FittedMap, pools: PoolScores) -> FloatArray:
-    return fitted.apply(pools.logit, pools.sizes())
-
-
-def _measured(pools: PoolScores, seed: int) -> dict[str, Measured]:
-    measured = measure(Evaluation(pools), {name: find_metric(name) for name in METRICS}, seed=seed)
+def _measured(pools: PoolScores, fitted: _Fitted, seed: int) -> dict[str, Measured]:
+    scores = replace(pools, prob=fitted.prob(pools.logit, pools.sizes()))
+    measured = measure(Evaluation(scores), {name: find_metric(name) for name in METRICS}, seed=seed)
     return {name: Measured(value=value, low=ends.low, high=ends.high) for name, (value, ends) in measured.items()}

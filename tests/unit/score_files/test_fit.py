@@ -19,7 +19,7 @@ POOLS = scored_pools()
 def test_overconfident_scores_become_calibrated_on_queries_that_fitted_nothing() -> None:
     found = calibrate(POOLS)
     before, chosen = found.metrics["none"], found.metrics[found.method]
-    assert list(found.metrics) == [method for method in METHODS if method != OF_QUERIES]  # some queries have none right
+    assert list(found.metrics) == list(METHODS)
     assert found.method != "none"
     assert chosen["NLL"].value < 0.85 * before["NLL"].value
     assert chosen["ECE"].value < before["ECE"].value / 2
@@ -56,6 +56,26 @@ def test_where_each_query_has_one_right_candidate_its_candidates_share_a_probabi
     prob = found.prob(pools.logit[order], 7 * pools.pool[order])
     assert np.bincount(pools.pool[order], prob) == pytest.approx(1.0)
     assert found.map.apply(pools.logit, pools.sizes())[order] == pytest.approx(prob)
+
+
+def test_where_some_queries_have_no_right_candidate_a_softmax_leaves_them_what_p_none_says() -> None:
+    pools = scored_pools(none_right=0.3, levels=2.0)
+    found = calibrate(pools)
+    assert found.method == OF_QUERIES
+    for metric in ("NLL", "ECE_top1"):
+        value = {name: each[metric].value for name, each in found.metrics.items()}
+        assert value[OF_QUERIES] < 0.95 * min(value["platt"], value["isotonic"])
+    left = 1 - np.bincount(pools.pool, found.prob(pools.logit, pools.pool))
+    assert left.mean() == pytest.approx(1 - pools.answerable.mean(), abs=0.05)
+
+
+@pytest.mark.parametrize(("num_none", "has_softmax"), [(13, False), (14, True), (386, True), (387, False)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_softmax_needs_enough_queries_of_either_kind(num_none: int, has_softmax: bool, seed: int) -> None:
+    found = calibrate(replace(POOLS, label=right_in(400 - num_none)), seed=seed)
+    assert (OF_QUERIES in found.metrics) is has_softmax
+    several = replace(POOLS, label=np.where(POOLS.pool == 0, 1, right_in(400)))
+    assert OF_QUERIES not in calibrate(several, seed=seed).metrics
 
 
 def test_probabilities_are_calibrated_through_their_logits() -> None:
