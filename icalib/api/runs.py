@@ -15,7 +15,6 @@ from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
-    from icalib.labelling.batches import By
     from icalib.pipeline.config import RunConfig
     from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
@@ -135,7 +134,6 @@ def curve(
     fractions: Sequence[float] = (0.01, 0.02, 0.05, 0.1, 0.2),
     seeds: int = 3,
     split: Split = "validation",
-    by: Sequence[By] = (),
     **options: Unpack[RunKeywords],
 ) -> Curve:
     """Run methods with growing numbers of labels: how many are needed, and what is the next hundred worth?
@@ -149,39 +147,22 @@ def curve(
         fractions: labelled fractions of the training pools.
         seeds: runs of each method and fraction, with seeds 1 to this.
         split: pools that the curve is measured on: validation, to decide by it, or test.
-        by: ways to choose pools to label, as for `label_next`, each replayed as a curve of its own from the smallest
-            fraction on: does the choice pay on these pools?
     """
-    from icalib.api.replay import replayed
-    from icalib.labelling.batches import WAYS
     from icalib.reports.label_curve import label_curve, write_label_curve
 
     measured = choice("split", split, ("validation", "test"))
-    ways: list[By] = [way for way in WAYS if way in {choice("by", one, WAYS) for one in by}]
     template = RunTemplate.of(options, data)
     fresh = template.fresh
     untrained, asked = curve_settings(methods, template, fractions, seeds)
     chosen = _distinct(asked)
-    if ways and len(chosen) < 2:
-        raise SettingError(
-            "a choice of pools needs two labelled fractions or more, of different numbers of pools, e.g. "
-            "--fractions 0.02,0.05."
-        )
     check([*untrained, *(config for configs in chosen.values() for config in configs)], template.runs, fresh=fresh)
-    labels = {fraction: configs[0].num_labelled() for fraction, configs in chosen.items()}
-    fewest, *_ = chosen
-    few = chosen.pop(fewest)
     with session(template) as active:
-        for fraction in (one for one in asked if one not in labels):
+        for fraction in (one for one in asked if one not in chosen):
             number = asked[fraction][0].num_labelled()
             active.message(f"{fraction:g} labels {number} pools, as a smaller fraction does: left out of the curve")
-        lines, first = (active.run_all(configs, fresh=fresh) for configs in (untrained, few))
-        runs = {way: {fewest: first, **replayed(active, first, chosen, way, fresh=fresh)} for way in ways or WAYS[:1]}
-    by_way = {
-        way if ways else "": {labels[fraction]: finished for fraction, finished in by_fraction.items()}
-        for way, by_fraction in runs.items()
-    }
-    found = label_curve(template.data.name, measured, by_way, lines)
+        lines = active.run_all(untrained, fresh=fresh)
+        runs = {configs[0].num_labelled(): active.run_all(configs, fresh=fresh) for configs in chosen.values()}
+    found = label_curve(template.data.name, measured, runs, lines)
     report = template.runs / template.experiment / f"curve-{template.data.name}.html"
     write_label_curve(found, report, command_line())
     push(report)

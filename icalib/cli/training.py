@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from icalib.api.sweeps import SweepKeywords
-    from icalib.labelling.batches import By
     from icalib.pipeline.dry import DryStage
 
 
@@ -116,27 +115,19 @@ def curve(
     split: Annotated[
         Literal["validation", "test"], typer.Option(help="Pools to measure on; decide by validation.")
     ] = "validation",
-    by: Annotated[
-        str | None,
-        typer.Option(
-            help="Ways to choose the pools to label, a curve each: random,uncertain,diverse,mixed. Pools whose labels "
-            "are known stand for what annotators would say."
-        ),
-    ] = None,
     options: RunOptions,
     as_json: Json = False,
 ) -> None:
     """How many labels do I need? Run methods with growing numbers of labels: one table, one plot, one answer.
 
     With --resample-labels the spread over seeds includes which pools are labelled. Self-training is only worth trying
-    where the curve rises. --by asks whether choosing the pools to label pays (`icalib label next`).
+    where the curve rises.
     """
     starting(f"curve {' '.join(methods)}")
     from icalib.api.runs import curve
 
     keywords = options.keywords()
-    ways = [] if by is None else cast("list[By]", [way.strip() for way in by.split(",")])  # checked there
-    found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, by=ways, **keywords)
+    found = curve(methods, data, fractions=parsed_fractions(fractions), seeds=seeds, split=split, **keywords)
     from icalib.reports.terminal import print_label_curve
 
     print_label_curve(found.curve)

@@ -123,7 +123,7 @@ def _targets(run: FinishedRun, stages: Stages, max_pools: int | None, context: R
     config = run.config
     limits = [limit for limit in (max_pools, config.limit.get("train")) if limit is not None]
     first: tuple[int, ...] = ()
-    if limits and (config.resample_labels or config.labelled_first):  # otherwise the pools' own order has them first
+    if limits and config.resample_labels:  # otherwise the pools' own order has them first
         order = read_column(config.data, "train", "label_order")
         first = tuple(config.selection.rows("train", "labelled", order).tolist())
     scores = score_stages(run, config.data, "train", min(limits, default=None), context, first=first)

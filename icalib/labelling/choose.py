@@ -54,11 +54,8 @@ class Unlabelled:
     dialogs: IntArray
 
     @classmethod
-    def of(cls, data: Path, run: FinishedRun | None, *, with_known_label: bool = False) -> Unlabelled:
-        """Find those of a run, or of a pool folder; a SettingError if there are none, or the run had other pools.
-
-        `with_known_label` leaves out pools whose right candidate nobody knows.
-        """
+    def of(cls, data: Path, run: FinishedRun | None) -> Unlabelled:
+        """Find those of a run, or of a pool folder; a SettingError if there are none, or the run had other pools."""
         pool_set = read_pool_set(data)
         if run is not None:
             run.folder.check_trained_on(data, pool_set.digest)
@@ -68,8 +65,6 @@ class Unlabelled:
             rows = np.setdiff1d(np.arange(len(order)), labelled)
         else:
             labelled, rows = (run.config.selection.rows("train", part, order) for part in ("labelled", "unlabelled"))
-        if with_known_label:
-            rows = rows[order[rows] >= 0]
         columns = read_rows(data, "train", rows, ["pool_id", "dialog_id"]) if len(rows) else None
         annotated = {annotation.pool_id for annotation in read_annotations(data) if not by_model(annotation)}
         ids: list[str] = [] if columns is None else columns["pool_id"].to_pylist()

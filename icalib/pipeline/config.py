@@ -28,8 +28,6 @@ class RunConfig(Settings):
     settings: Method
     resample_labels: bool = Field(default=False, exclude_if=lambda resamples: not resamples)
     """Let the seed draw the labelled pools, so that the spread over seeds includes which pools are labelled."""
-    labelled_first: tuple[int, ...] = Field(default=(), exclude_if=lambda rows: not rows)
-    """Rows of training pools that are labelled before others, as a run with fewer labels has chosen them."""
     metrics: tuple[str, ...] = Field(default=(), exclude_if=lambda metrics: not metrics)
     """Import paths of further metrics to compute, e.g. `my_lab.metrics:mean_rank`."""
 
@@ -42,10 +40,7 @@ class RunConfig(Settings):
     def selection(self) -> Selection:
         """The pools that the run uses."""
         return Selection(
-            labelled_fraction=self.labelled,
-            limit=self.limit,
-            label_seed=self.seed if self.resample_labels else None,
-            labelled_first=self.labelled_first,
+            labelled_fraction=self.labelled, limit=self.limit, label_seed=self.seed if self.resample_labels else None
         )
 
     def num_labelled(self) -> int:

@@ -109,10 +109,7 @@ def shift_results(runs: Iterable[RunFolder]) -> list[Result]:
 
 def _settings(run: RunFolder) -> dict[str, str]:
     """Return a run's settings by dotted name as texts, with the digest of its pools, without what names it only."""
-    config = run.config
-    found = _flat({name: value for name, value in config.items() if name not in _NAMING})
-    if config.get("labelled_first"):  # which pools these are depends on the seed, how they are chosen on the experiment
-        found["labelled_first"] = config["experiment"]
+    found = _flat({name: value for name, value in run.config.items() if name not in _NAMING})
     return {**found, "data": run.data_digest}
 
 

@@ -28,8 +28,6 @@ METRICS = ("R@1", "MAP", "NLL")
 TESTED = "MAP"
 """Metric by which a curve is said to rise: of those with values of single pools, the least noisy."""
 NEXT_LABELS = 100
-RANDOM = "random"
-"""The way to choose pools that all others are compared with."""
 
 
 @final
@@ -63,7 +61,6 @@ class LabelCurve:
     split: str
     curves: Mapping[str, Sequence[CurvePoint]]  # of each trained method, by rising number of labels
     lines: tuple[RunFolder, ...]  # runs of the untrained methods
-    baselines: Mapping[str, str]  # the curve of random labels, for those whose labels were chosen
 
     @property
     def title(self) -> str:
@@ -81,9 +78,6 @@ class LabelCurve:
         parts = [f"{last.num_labels} labels"]
         if first is not last:
             parts = [f"from {first.num_labels} to {last.num_labels} labels {_tested(last.minus(first, self.split))}"]
-        if method in self.baselines:
-            at_random = self.curves[self.baselines[method]][-1]
-            parts.append(f"against as many at random {_tested(last.minus(at_random, self.split))}")
         free = [run for run in self.lines if run.result["method"] != CANDIDATES_ONLY]
         if free:
             best = max(free, key=lambda run: run.result[self.split][TESTED])
@@ -116,27 +110,15 @@ def _tested(outcome: PairedTest) -> str:
 
 
 def label_curve(
-    data: str, split: str, runs: Mapping[str, Mapping[int, Sequence[RunFolder]]], lines: Sequence[RunFolder]
+    data: str, split: str, runs: Mapping[int, Sequence[RunFolder]], lines: Sequence[RunFolder]
 ) -> LabelCurve:
-    """Group finished runs by method and by the way in which the pools to label were chosen.
-
-    `runs` are by way ("" has no name) and number of labelled pools, `lines` those of methods without training.
-    """
+    """Group `runs`, by number of labelled pools, by method; `lines` are runs of methods without training."""
     curves: dict[str, list[CurvePoint]] = {}
-    for way, by_number in runs.items():
-        for number in sorted(by_number):
-            for method in dict.fromkeys(str(folder.result["method"]) for folder in by_number[number]):
-                folders = tuple(folder for folder in by_number[number] if folder.result["method"] == method)
-                curves.setdefault(_name(method, way), []).append(CurvePoint(number, folders))
-    methods = dict.fromkeys(str(points[0].runs[0].result["method"]) for points in curves.values())
-    baselines = {_name(method, way): _name(method, RANDOM) for method in methods for way in runs if way != RANDOM}
-    return LabelCurve(
-        data, split, curves, tuple(lines), {name: base for name, base in baselines.items() if base in curves}
-    )
-
-
-def _name(method: str, way: str) -> str:
-    return f"{method}, {way}" if way else method
+    for number in sorted(runs):
+        for method in dict.fromkeys(str(folder.result["method"]) for folder in runs[number]):
+            folders = tuple(folder for folder in runs[number] if folder.result["method"] == method)
+            curves.setdefault(method, []).append(CurvePoint(number, folders))
+    return LabelCurve(data, split, curves, tuple(lines))
 
 
 def write_label_curve(curve: LabelCurve, out: Path, command: str) -> Path:

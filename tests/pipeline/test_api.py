@@ -16,12 +16,9 @@ import icalib
 from icalib.api.results import Run
 from icalib.core.component import has_setting
 from icalib.core.errors import DataError, SettingError
-from icalib.core.run_folder import RunFolder
-from icalib.data.pools import read_column
 from icalib.data.schema import Pool
 from icalib.data.simulate import simulate
 from icalib.methods.catalogue import load_method
-from icalib.pipeline.config import RunConfig
 from icalib.pipeline.loaded_ranker import LoadedRanker
 
 LIMIT = {"validation": 12, "test": 12}
@@ -122,34 +119,6 @@ def test_a_comparison_needs_a_seed(tiny_pools: Path, runs: Path) -> None:
 def test_a_curve_needs_a_method_that_learns_from_labels(tiny_pools: Path, runs: Path) -> None:
     with pytest.raises(SettingError, match="no method that learns from labels in dual-encoder, bm25"):
         icalib.curve(["dual-encoder", "bm25"], tiny_pools, fractions=[0.1], runs=runs, executor="local")
-
-
-def test_a_curve_can_replay_choices_of_pools(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
-    quick = {"domain_pretraining": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
-    made = {"limit": LIMIT, "settings": quick, "experiment": "replay", "resample_labels": True}
-    place = {"backbone": str(tiny_bert), "runs": runs, "executor": "local"}
-    ways = ("mixed", "random", "uncertain", "diverse")
-    found = icalib.curve(["bert"], tiny_pools, fractions=[0.1, 0.2], seeds=1, by=ways, **made, **place)
-    assert list(found.curve.curves) == ["bert, random", "bert, uncertain", "bert, diverse", "bert, mixed"]
-    first, last = zip(*found.curve.curves.values(), strict=True)
-    assert len({point.runs for point in first}) == 1  # the first labels are the same
-    rows = [set(labelled_rows(point.runs[0])) for point in (first[0], *last)]
-    assert all(rows[0] < chosen for chosen in rows[1:])
-    assert len({len(chosen) for chosen in rows[1:]}) == 1
-    assert len({tuple(sorted(chosen)) for chosen in rows[1:]}) == 4
-    assert "against as many at random MAP" in found.verdicts["bert, uncertain"]
-    assert "at random" not in found.verdicts["bert, random"]
-    again = icalib.curve(["bert"], tiny_pools, fractions=[0.1, 0.2], seeds=1, by=ways, **made, **place)
-    assert again.verdicts == found.verdicts
-    for wrong, said in (({"by": ["best"]}, "Choose one of: random"), ({"fractions": [0.1]}, "two labelled fractions")):
-        with pytest.raises(SettingError, match=said):
-            icalib.curve(["bert"], tiny_pools, **{"fractions": [0.1, 0.2], "by": ways, **wrong}, **place)
-
-
-def labelled_rows(run: RunFolder) -> list[int]:
-    """The rows of the pools that a run's model has seen the labels of."""
-    config = RunConfig.recorded(run.path, run.config)
-    return config.selection.rows("train", "labelled", read_column(config.data, "train", "label_order")).tolist()
 
 
 def test_predictions_are_those_of_the_command_line(
