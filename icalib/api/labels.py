@@ -192,8 +192,7 @@ def label_import(file: str | Path, data: str | Path, out: str | Path) -> Importe
     the record that is not valid or not about these pools; a SettingError says that `out` exists.
 
     Args:
-        file: Label Studio's JSON export, Argilla's records (JSON or JSONL), the CSV that `label_next` wrote, or a
-            language model's answers.
+        file: Label Studio's JSON export, the CSV that `label_next` wrote, or a language model's answers.
         data: the pool folder that the pools were chosen from.
         out: pool folder to write.
     """

@@ -181,12 +181,7 @@ def label_ask(
 
 @subverb(group, "import")
 def label_import(
-    file: Annotated[
-        Path,
-        place_argument(
-            "Label Studio's JSON export, Argilla's records (JSON or JSONL), a filled-in CSV, or answers of `label ask`."
-        ),
-    ],
+    file: Annotated[Path, place_argument("Label Studio's JSON export, a filled-in CSV, or answers of `label ask`.")],
     *,
     data: Annotated[Path, place_option("Pool folder that the pools were chosen from.")],
     out: Annotated[Path, place_option("Pool folder to write, with the same pools and the labels.")],

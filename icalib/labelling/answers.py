@@ -9,13 +9,13 @@ from icalib.core.errors import DataError
 from icalib.core.files import is_file
 from icalib.data.sources.files import first_line, json_items, read_lines
 from icalib.data.sources.records import Raw, parse_json, refuse_bad_bytes
-from icalib.labelling import argilla, label_studio, model_answers
+from icalib.labelling import label_studio, model_answers
 from icalib.labelling.annotations import Answer
 from icalib.labelling.table import read_table
 
 _EXPECTED = (
-    "Expected Label Studio's export as JSON (not JSON-MIN), Argilla's records as JSON or JSONL, a .csv table of "
-    "`icalib label next`, or answers of `icalib label ask`."
+    "Expected Label Studio's export as JSON (not JSON-MIN), a .csv table of `icalib label next`, or answers of "
+    "`icalib label ask`."
 )
 _CURE = "Label a batch of `icalib label next`, its data unchanged, and export it again"
 
@@ -34,8 +34,6 @@ def _json_answers(path: Path) -> Iterator[Answer]:
     for record in _records(path):
         if isinstance(record.value, dict) and label_studio.is_task(record.value):
             yield from label_studio.read_task(record)
-        elif isinstance(record.value, dict) and argilla.is_record(record.value):
-            yield from argilla.read_record(record)
         elif isinstance(record.value, dict) and model_answers.is_record(record.value):
             yield from model_answers.read_record(record)
         else:

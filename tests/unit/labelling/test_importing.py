@@ -167,39 +167,6 @@ def test_a_file_that_would_change_no_label_is_refused(tiny_pools: Path, tasks: P
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("is_flat", [True, False])
-@pytest.mark.parametrize("is_lines", [True, False])
-def test_argillas_records(tiny_pools: Path, tasks: Path, tmp_path: Path, is_flat: bool, is_lines: bool) -> None:
-    records: list[dict[str, Any]] = []
-    for number, task in enumerate(json.loads(tasks.read_text())):
-        texts = "\n".join(choice["value"] for choice in task["data"]["choices"][:-1])
-        values = [["2"], ["none of these"], ["1", "3"], [task["data"]["choices"][0]["value"]], ["4"]]
-        value = values[number] if number < 5 else None
-        record: dict[str, Any] = {"id": task["data"]["pool_id"], "metadata": {}, "_server_id": "x"}
-        if is_flat:
-            status = ["submitted"] * 4 + ["draft", None]
-            given = {"right.responses.users": ["u"], "right.responses.status": [status[number]]}
-            record |= {"candidates": texts, "right.responses": value and [value], **(given if value else {})}
-        else:
-            responses = {"right": [{"value": value, "user_id": "u"}]} if value else {}
-            record |= {"fields": {"candidates": texts, "context": "…"}, "responses": responses}
-        records.append(record)
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (tmp_path / "argilla.json").write_text(lines if is_lines else json.dumps(records))
-    found = label_import(tmp_path / "argilla.json", tiny_pools, tmp_path / "new")
-    after = by_id(tmp_path / "new")
-    assert [after[one].right for one in batch_ids(tasks)[:4]] == [(1,), (), (0, 2), (0,)]
-    assert len(found.unfinished) == (2 if is_flat else 1)  # nested records don't say what was submitted
-
-
-@pytest.mark.parametrize("column", ["right.responses", "right.responses.users", "right.responses.status"])
-def test_a_column_of_argilla_that_is_no_list_is_named(tiny_pools: Path, tmp_path: Path, column: str) -> None:
-    record = {"id": "a", "candidates": "1. x\n2. y", "right.responses": [["1"]], column: 5}
-    (tmp_path / "argilla.json").write_text(json.dumps([record]))
-    with pytest.raises(DataError, match=f"line 1, record 1, field `{column}`: found 5. Expected: a list"):
-        label_import(tmp_path / "argilla.json", tiny_pools, tmp_path / "new")
-
-
 def test_spreadsheets_may_change_separators_and_white_space(tiny_pools: Path, batch: Path, tmp_path: Path) -> None:
     filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [1])
     rows = list(csv.reader(filled.open(newline="")))
