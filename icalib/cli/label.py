@@ -214,7 +214,7 @@ def label_import(
         pools = f"{found.agreement.num_pools} pools that several annotated"
         value = found.agreement.value
         shown = "can't be said, since all answers are equal" if isnan(value) else f"{value:.2f}"
-        say(f"agreement on what is right: {found.agreement.measure} {shown}, {pools}")
+        say(f"agreement on what is right: Krippendorff's α {shown}, {pools}")
     for source in found.soft_labels:
         say(f"{described(source)}; soft labels of {source.num_pools} other pools, which count as unlabelled")
     say(f"next: icalib run METHOD --data {_typed(found.path)}")

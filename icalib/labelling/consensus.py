@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from icalib.labelling.agreement import cohen_kappa, krippendorff_alpha
 from icalib.labelling.annotations import Annotation
 
 Right = tuple[int, ...]
@@ -16,12 +16,11 @@ Right = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of annotators on whether a candidate is right, over the pools that several annotated.
+    """Krippendorff's α of annotators: do they agree whether a candidate is right, over pools that several annotated?
 
     `value` is NaN where it is not defined: all of them said the same of every candidate.
     """
 
-    measure: str
     value: float
     num_pools: int
 
@@ -52,10 +51,7 @@ def majority_intents(annotations: Sequence[Annotation], num_utterances: int) -> 
 
 
 def agreement(by_pool: Mapping[str, Sequence[Annotation]], num_candidates: Mapping[str, int]) -> Agreement | None:
-    """Return the agreement over pools with several annotators: Cohen's κ if the same two have them all, else α.
-
-    None without such pools.
-    """
+    """Return the agreement over the pools with several annotators; None without such."""
     several = {pool_id: found for pool_id, found in by_pool.items() if len(found) > 1}
     if not several:
         return None
@@ -67,7 +63,21 @@ def agreement(by_pool: Mapping[str, Sequence[Annotation]], num_candidates: Mappi
             row = ratings_AN[annotators.index(annotation.annotator), start : start + num_candidates[pool_id]]
             row[:] = 0
             row[list(annotation.right)] = 1
-    if len(annotators) == 2:
-        first, second = ratings_AN.astype(np.int64)
-        return Agreement("Cohen's κ", cohen_kappa(first, second), len(several))
-    return Agreement("Krippendorff's α", krippendorff_alpha(ratings_AN), len(several))
+    return Agreement(krippendorff_alpha(ratings_AN), len(several))
+
+
+def krippendorff_alpha(ratings_AN: npt.NDArray[np.float64]) -> float:
+    """Return Krippendorff's α for nominal categories of N units by A annotators; NaN: not rated, or one category only.
+
+    α = 1 − Dₒ/Dₑ from the coincidences o[k, l] = Σ_u (n_uk n_ul − [k = l] n_uk) / (m_u − 1) of units u that m_u ≥ 2
+    annotators rated, n_uk of them as k (Krippendorff 2011, "Computing Krippendorff's alpha-reliability", C).
+    """
+    categories_K = np.unique(ratings_AN[~np.isnan(ratings_AN)])
+    counts_NK = (ratings_AN[:, :, None] == categories_K).sum(0).astype(np.float64)
+    counts_NK = counts_NK[counts_NK.sum(1) >= 2]
+    weighted_NK = counts_NK / (counts_NK.sum(1, keepdims=True) - 1)
+    coincidences_KK = weighted_NK.T @ counts_NK - np.diag(weighted_NK.sum(0))
+    totals_K = coincidences_KK.sum(0)
+    number = totals_K.sum()
+    expected = (number**2 - (totals_K**2).sum()) / max(1.0, number - 1)
+    return float(1 - (number - np.trace(coincidences_KK)) / expected) if expected else float("nan")

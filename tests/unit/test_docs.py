@@ -22,7 +22,6 @@ DOCS = ROOT / "docs"
 PAGES = [README, *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "examples").glob("*.ipynb"))]
 DEVELOPERS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
-UsageError: Any = typer.BadParameter.__base__
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
