@@ -19,7 +19,7 @@ from icalib.data.schema import Pool, SoftLabelSource, Split
 from icalib.labelling.annotations import MODEL_PREFIX, numbered
 from icalib.labelling.chat import Chat
 from icalib.labelling.consensus import Right
-from icalib.labelling.model_answers import AnswerFile, ModelAnswer, parsed_answer
+from icalib.labelling.model_answers import AnswerFile, Key, ModelAnswer, parsed_answer
 from icalib.labelling.relabelled import Labels
 from icalib.labelling.soft_labels import checked
 
@@ -35,7 +35,7 @@ _AT_A_TIME = 4
 _BYTES_PER_TOKEN = 4
 _MAX_REPLY = 200  # characters that are kept
 
-_Request: TypeAlias = tuple[list[Pool], dict[str, Any]]  # pools with the same texts, and what is sent
+_Request: TypeAlias = tuple[Pool, dict[str, Any]]  # and what is sent
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,10 @@ def ask(
     # scores are for `evaluate --judge`, which needs those of labelled pools, too
     max_checked = MAX_CHECKED if scores is None else max(MAX_CHECKED, number or 0)
     pools = chosen_pools(data, split, number, right, max_checked)
-    requests: dict[str, _Request] = {}
-    for pool in pools:  # those with the same texts are asked about once
+    requests: dict[Key, _Request] = {}
+    for pool in pools:
         body = request_body(pool, model, max_tokens)
-        requests.setdefault(content_digest(body), ([], body))[0].append(pool)
+        requests[content_digest(body), pool.pool_id] = pool, body
     pull(out)
     file = AnswerFile(out)
     try:
@@ -136,7 +136,7 @@ def ask(
             tokens = num_bytes // _BYTES_PER_TOKEN, max_tokens * len(new)
             before(AskPlan(len(pools), num_checked, len(new), *tokens))
             _ask_all(new, chat, file)
-        answers = [file.answer_for(key, pool.pool_id) for key, (same, _) in requests.items() for pool in same]
+        answers = [file.answers[key] for key in requests]
     finally:
         file.close()
         push(out)
@@ -146,35 +146,34 @@ def ask(
     return AskResult(
         path=out,
         num_pools=len(pools),
-        num_new=sum(len(same) for same, _ in new.values()),
+        num_new=len(new),
         num_none=sum(one.answer == 0 for one in answers),
         unclear=tuple(one.pool_id for one in answers if one.answer is None),
         checked=checked(annotations, right, MODEL_PREFIX + model),
     )
 
 
-def _ask_all(new: Mapping[str, _Request], chat: Chat, file: AnswerFile) -> None:
+def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile) -> None:
     """Ask, and write each answer where it arrives, so that an interrupt loses none that was paid for."""
 
-    def ask_one(request: str) -> None:
-        pools, body = new[request]
+    def ask_one(key: Key) -> None:
+        pool, body = new[key]
         reply = chat.ask(body)
-        for pool in pools:
-            file.add(
-                ModelAnswer(
-                    request=request,
-                    pool_id=pool.pool_id,
-                    model=body["model"],
-                    candidates=pool.candidates,
-                    answer=parsed_answer(reply, len(pool.candidates)),
-                    reply=reply[:_MAX_REPLY].encode("utf-8", "replace").decode(),
-                    when=datetime.now(UTC),
-                )
+        file.add(
+            ModelAnswer(
+                request=key[0],
+                pool_id=pool.pool_id,
+                model=body["model"],
+                candidates=pool.candidates,
+                answer=parsed_answer(reply, len(pool.candidates)),
+                reply=reply[:_MAX_REPLY].encode("utf-8", "replace").decode(),
+                when=datetime.now(UTC),
             )
+        )
 
     with ThreadPoolExecutor(_AT_A_TIME) as executor:
         try:
-            for done in as_completed([executor.submit(ask_one, request) for request in new]):
+            for done in as_completed([executor.submit(ask_one, key) for key in new]):
                 done.result()
         except BaseException:
             chat.stop()

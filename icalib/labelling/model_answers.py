@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, Field
 
@@ -19,6 +19,8 @@ from icalib.labelling.annotations import MODEL_PREFIX, Annotation, Answer
 
 _NUMBER = re.compile(r"[\s*_`\"'.()\[\]]*(\d{1,6})[\s*_`\"'.()\[\]]*")
 _BEGINNING = b'{"request": "'  # of every line
+Key: TypeAlias = tuple[str, str]
+"""A request's digest, and the id of the pool that it was about."""
 _CURE = "Name a file of `icalib label ask`, or remove the line: its pool is then asked about again"
 
 
@@ -71,7 +73,7 @@ def _record(raw: Raw) -> ModelAnswer:
 
 
 class AnswerFile:
-    """A file of answers, by request, that one process at a time adds to; a line that a crash has cut off is removed.
+    """A file of answers that one process at a time adds to; a line that a crash has cut off is removed.
 
     A DataError says that the file has something else, a SettingError that another process adds to it.
     """
@@ -81,8 +83,7 @@ class AnswerFile:
         if not self._lock.acquire(wait=False):
             raise SettingError(f"{path} is in use: another process asks a model. Wait, or name another file.")
         *complete, cut = path.read_bytes().split(b"\n")
-        self.answers: dict[str, ModelAnswer] = {}
-        self._pools: set[tuple[str, str]] = set()  # requests with pools, of which several can have the same texts
+        self.answers: dict[Key, ModelAnswer] = {}
         for number, line in enumerate(complete, 1):
             raw = Raw(path, number, line.decode("utf-8", "surrogateescape"), cure=_CURE)
             refuse_bad_bytes(raw)
@@ -101,16 +102,8 @@ class AnswerFile:
             self._file.flush()
             self._note(answer)
 
-    def answer_for(self, request: str, pool_id: str) -> ModelAnswer:
-        """Return a pool's answer; it is written if the request was answered for another pool with the same texts."""
-        answer = self.answers[request].model_copy(update={"pool_id": pool_id})
-        if (request, pool_id) not in self._pools:
-            self.add(answer)
-        return answer
-
     def _note(self, answer: ModelAnswer) -> None:
-        self.answers[answer.request] = answer
-        self._pools.add((answer.request, answer.pool_id))
+        self.answers[answer.request, answer.pool_id] = answer
 
     def close(self) -> None:
         """Let other processes add to it."""

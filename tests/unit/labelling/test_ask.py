@@ -283,26 +283,7 @@ def test_answers_about_test_pools_are_a_judges_scores_only(labelled: Path, tmp_p
         label_import(tmp_path / "a.jsonl", labelled, tmp_path / "new")
 
 
-def test_pools_with_the_same_texts_are_asked_about_once_and_all_answered(labelled: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(labelled, tmp_path / "same"))
-    table = pq.read_table(folder / "test.parquet")
-    rows = [0, 0, *range(2, table.num_rows)]
-    same = table.take(rows).set_column(0, table.schema.field(0), table.column(0))
-    assert table.column_names[0] == "pool_id"
-    pq.write_table(same, folder / "test.parquet")
-    seal(folder)
-    pools = read_pools(folder, "test")
-    with endpoint(knows(pools)) as at:
-        found = label_ask(
-            folder, tmp_path / "a.jsonl", url=at.url, model="m", split="test", scores=tmp_path / "s.jsonl",
-            requests_per_minute=FAST,
-        )  # fmt: skip
-        assert (found.num_pools, found.num_new, len(at.requests)) == (len(pools), len(pools), len(pools) - 1)
-    assert set(read_scores(tmp_path / "s.jsonl", Columns())) == {pool.pool_id for pool in pools}
-    assert {line["pool_id"] for line in lines(tmp_path / "a.jsonl")} == {pool.pool_id for pool in pools}
-
-
-def test_more_pools_with_the_texts_of_an_answered_one_get_its_answer(labelled: Path, tmp_path: Path) -> None:
+def test_pools_with_the_same_texts_are_all_answered(labelled: Path, tmp_path: Path) -> None:
     folder, out = Path(shutil.copytree(labelled, tmp_path / "same")), tmp_path / "a.jsonl"
     table = pq.read_table(folder / "test.parquet").take([0] * 20)
     names = pa.array([f"same-{number}" for number in range(20)])
@@ -312,5 +293,5 @@ def test_more_pools_with_the_texts_of_an_answered_one_get_its_answer(labelled: P
         for number in (1, 20, 20):
             asked(folder, out, at, number, split="test")
             assert len(lines(out)) == number
-        assert len(at.requests) == 1
+        assert len(at.requests) == 20
     assert {line["pool_id"] for line in lines(out)} == set(names.to_pylist())
