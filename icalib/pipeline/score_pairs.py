@@ -1,8 +1,8 @@
 """Scoring of Parquet files of any size: a job whose shards are spans of rows, each with its own output file.
 
-A file has either one pair a row (`context`, `candidate`) or one pool a row (`context`, `candidates`). A context is a
-text, a list of texts, or a list of objects with `speaker` and `text`, oldest first. A process holds one chunk of rows
-and its scores in memory, whatever the size of the files.
+A file has one pool a row (`context`, `candidates`) or, without that column, one pair (`context`, `candidate`). A
+context is a text, a list of texts, or a list of objects with `speaker` and `text`, oldest first. A process holds one
+chunk of rows and its scores in memory, whatever the size of the files.
 
 Pools have the probabilities of `icalib predict`, for their numbers of candidates. How many candidates a pair competes
 with is unknown: its probability is that for the run's own number, and it has no p_none.
@@ -14,9 +14,9 @@ of `rows_per_shard` does. The same job always gives the same scores, whichever p
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -94,8 +94,6 @@ class ScorePairsJob(ShardedJob):
         with atomic_write(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
                 chunk = _chunk(file.path, first_row, rows, ranker.context_turns)
-                if ranker.run.has_softmax and not chunk.has_pools:
-                    raise _needs_pools(file.path, ranker.run)
                 table = _output(file.name, chunk, ranker)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)
                 writer.write_table(table)
@@ -220,23 +218,20 @@ def _check_columns(path: Path, names: Sequence[str], run: FinishedRun) -> None:
             path=location(path),
         )
     if run.has_softmax and "candidates" not in names:
-        raise _needs_pools(path, run)
-
-
-def _needs_pools(path: Path, run: FinishedRun) -> SettingError:
-    return SettingError(
-        f"`{run.config.method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, with the "
-        f"column `candidates` in each, instead of {location(path)}."
-    )
+        raise SettingError(
+            f"`{run.config.method}` gives probabilities to whole pools, so a pair has none. Write one pool a row, with "
+            f"the column `candidates`, instead of {location(path)}."
+        )
 
 
 def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, Sequence[dict[str, Any]]]]:
-    """Iterate over chunks of a file's rows, all pools or all pairs, with the number of their first row."""
+    """Iterate over chunks of a file's rows, with the number of their first row."""
     filesystem, key = _filesystem(path)
     stop = start + num_rows
     with _parsing(path), pq.ParquetFile(key, filesystem=filesystem) as file:
-        columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
-        size = _CHUNK_POOLS if "candidates" in columns else _CHUNK_PAIRS
+        has_pools = "candidates" in file.schema_arrow.names
+        columns = ["context", "candidates" if has_pools else "candidate"]
+        size = _CHUNK_POOLS if has_pools else _CHUNK_PAIRS
         sizes = (file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
         edges = [0, *accumulate(sizes)]
         groups = [index for index, (begin, end) in enumerate(pairwise(edges)) if begin < stop and end > start]
@@ -244,15 +239,8 @@ def _chunks(path: Path, start: int, num_rows: int) -> Iterator[tuple[int, Sequen
         for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=columns):
             first, last = max(start, row), min(stop, row + batch.num_rows)
             if first < last:
-                rows = batch.slice(first - row, last - first).to_pylist()
-                for _, group in groupby(enumerate(rows, start=first), lambda each: _is_pool(each[1])):
-                    numbers, alike = zip(*group, strict=True)
-                    yield numbers[0], alike
+                yield first, batch.slice(first - row, last - first).to_pylist()
             row += batch.num_rows
-
-
-def _is_pool(row: Mapping[str, Any]) -> bool:
-    return row.get("candidates") is not None
 
 
 @contextmanager
@@ -277,7 +265,7 @@ class _Chunk(NamedTuple):
 
 def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_turns: int) -> _Chunk:
     pools: list[tuple[tuple[Utterance, ...], list[str]]] = []
-    has_pools = _is_pool(rows[0])
+    has_pools = "candidates" in rows[0]
     positions: list[tuple[int, int]] = []
     previous: tuple[Utterance, ...] | None = None
     for row, values in enumerate(rows, start=first_row):
@@ -294,7 +282,7 @@ def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_t
 
 def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance, ...], tuple[str, ...]]:
     context = [values["context"]] if isinstance(values["context"], str) else values["context"]
-    if not _is_pool(values):
+    if "candidate" in values:
         pair = validated(Pair, {**values, "context": context}, path=path, line=line)
         return pair.context, (pair.candidate,)
     pool = validated(Candidates, {**values, "context": context}, path=path, line=line)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.pool_folders import read_pools
-from helpers.runs import CPU, Silent, run_context, small_settings
+from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
@@ -63,11 +63,7 @@ def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(
     assert len(doubled.probs) == 8
 
 
-def test_a_pair_among_pools_is_refused_as_it_has_no_probability(finished: RunFolder, tmp_path: Path) -> None:
-    rows = [{"context": "Hi", "candidates": ["a", "b"]}, {"context": "Hi", "candidate": "a"}]
-    pq.write_table(pa.Table.from_pylist(rows, schema=_ROWS), tmp_path / "rows.parquet")
+def test_a_file_of_pairs_is_refused_as_they_have_no_probability(finished: RunFolder, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"context": ["Hi"], "candidate": ["a"]}), tmp_path / "rows.parquet")
     with pytest.raises(SettingError, match="probabilities to whole pools"):
-        pairs_job(finished.path, tmp_path / "rows.parquet", 10).compute_shard(0, (0, 0, 2), tmp_path, CPU)
-
-
-_ROWS = pa.schema([("context", pa.string()), ("candidates", pa.list_(pa.string())), ("candidate", pa.string())])
+        pairs_job(finished.path, tmp_path / "rows.parquet", 10)

@@ -119,18 +119,14 @@ def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
     test = PoolScores.from_predictions(bert.folder.predictions("test"))
     (question,) = some_questions(pools, list(test.pool_ids[:1]))
     context, candidates = [turn.model_dump() for turn in question.context], list(question.candidates)
-    rows = [{"context": context, "candidates": candidates}, {"context": context, "candidate": candidates[0]}]
-    pq.write_table(pa.Table.from_pylist(rows, schema=_rows_schema()), tmp_path / "rows.parquet")
-    out = tmp_path / "out"
-    assert icalib("score", bert.folder.path, tmp_path / "rows.parquet", "--out", out, "--executor", "local")[0] == 0
-    found = pq.read_table(out / "part-000000.parquet")["p_none"].to_pylist()
-    assert found[:-1] == pytest.approx([test.p_none[0]] * len(candidates), rel=1e-3)  # type: ignore[index]
-    assert found[-1] is None
-
-
-def _rows_schema() -> pa.Schema:
-    turn = pa.struct([("speaker", pa.string()), ("text", pa.string())])
-    return pa.schema([("context", pa.list_(turn)), ("candidates", pa.list_(pa.string())), ("candidate", pa.string())])
+    rows, out = tmp_path / "rows", tmp_path / "out"
+    rows.mkdir()
+    for name, row in (("a", {"candidates": candidates}), ("b", {"candidate": candidates[0]})):
+        pq.write_table(pa.Table.from_pylist([{"context": context, **row}]), rows / f"{name}.parquet")
+    assert icalib("score", bert.folder.path, rows, "--out", out, "--executor", "local")[0] == 0
+    of_pool, of_pair = (pq.read_table(path)["p_none"].to_pylist() for path in sorted(out.glob("part-*.parquet")))
+    assert of_pool == pytest.approx([test.p_none[0]] * len(candidates), rel=1e-3)  # type: ignore[index]
+    assert of_pair == [None]
 
 
 def test_a_run_without_such_pools_has_no_p_none(

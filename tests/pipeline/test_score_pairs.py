@@ -70,18 +70,15 @@ def test_pairs_have_the_probabilities_of_predict_proba_in_their_order(
     np.testing.assert_allclose(found["prob"], expected, atol=1e-6)
 
 
-def test_rows_of_pools_and_of_pairs_may_be_mixed(trained: Path, tmp_path: Path, icalib: Command) -> None:
-    pools = [CANDIDATES[:3], CANDIDATES, None]
-    table = pa.table({"context": [CONTEXTS[0]] * 3, "candidates": pools, "candidate": [None, None, CANDIDATES[0]]})
+def test_rows_of_pools_have_the_probabilities_of_predict(trained: Path, tmp_path: Path, icalib: Command) -> None:
+    pools = [CANDIDATES[:3], CANDIDATES]
+    table = pa.table({"context": [CONTEXTS[0]] * 2, "candidates": pools, "candidate": [None, "not read"]})
     pq.write_table(table, tmp_path / "pools.parquet")
     assert icalib("score", trained, tmp_path / "pools.parquet", "--out", tmp_path / "out").startswith("0 ")
-    found, ranker = scored(tmp_path / "out"), LoadedRanker.load(trained)
-    questions = [{"context": CONTEXTS[0], "candidates": pool} for pool in pools if pool is not None]
-    expected = [prob for answer in ranker.predict(questions).answers for prob in answer.probs]
-    assert found["row"] == [0] * 3 + [1] * 4 + [2]
-    assert found["candidate"][:7] == [0, 1, 2, 0, 1, 2, 3]
-    assert found["prob"][:7] == pytest.approx(expected, abs=1e-6)
-    assert found["prob"][7:] == pytest.approx(ranker.predict_proba([(CONTEXTS[0], CANDIDATES[0])]), abs=1e-6)
+    answers = LoadedRanker.load(trained).predict([{"context": CONTEXTS[0], "candidates": pool} for pool in pools])
+    found = scored(tmp_path / "out")
+    assert (found["row"], found["candidate"]) == ([0] * 3 + [1] * 4, [0, 1, 2, 0, 1, 2, 3])
+    assert found["prob"] == pytest.approx([prob for answer in answers.answers for prob in answer.probs], abs=1e-6)
     assert "p_none" not in found
 
 
@@ -167,6 +164,7 @@ def test_an_object_store_is_read_and_written(
         ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found null"),
         ({"context": [["a"], []], "candidate": ["c", "d"]}, r"line 2, field `context`: found \[\]"),
         ({"context": ["a", "b"], "candidates": [["c"], []]}, r"line 2, field `candidates`: found \[\]"),
+        ({"context": ["a", "b"], "candidates": [["c"], None]}, "line 2, field `candidates`: found null"),
         ({"context": ["a", "b"], "candidates": [True, False]}, "line 1, field `candidates`: found true"),
         ({"context": [1, 2], "candidate": ["c", "d"]}, "line 1, field `context`: found 1"),
     ],
