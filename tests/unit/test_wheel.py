@@ -1,8 +1,9 @@
-"""The built wheel works without the checkout, from another folder."""
+"""The wheel of the source distribution works without the checkout, from another folder."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,20 +16,23 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the wheel is installed; its dependencies are those of this environment."""
+    """A folder with the wheel of the source distribution; its dependencies are those of this environment."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    quiet = {"check": True, "cwd": folder, "capture_output": True}
-    # pip builds in a copy's stead in the checkout: leave nothing there
     source = folder / "source"
-    names = ("icalib", "tune_spaces", "pyproject.toml", "README.md", "LICENSE")
-    source.mkdir()
-    for name in names:
-        subprocess.run(["cp", "-r", str(ROOT / name), str(source / name)], check=True)
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "dist", str(source)], **quiet)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    with ZipFile(wheel) as archive:  # which is all that pip does with pure Python
-        archive.extractall(folder / "site")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    build = "from setuptools.build_meta import build_sdist; build_sdist('..')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    (archive,) = folder.glob("*.tar.gz")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    wheel = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "dist", str(archive)]
+    subprocess.run(wheel, cwd=folder, check=True, capture_output=True)
+    (found,) = (folder / "dist").glob("*.whl")
+    with ZipFile(found) as files:  # which is all that pip does with pure Python
+        files.extractall(folder / "site")
     return folder / "site"
 
 
