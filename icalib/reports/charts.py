@@ -107,16 +107,6 @@ def _risk_at(scores: PoolScores) -> FloatArray:
     return np.interp(_COVERAGE, *risk_coverage(RankedPools.by(top.prob, 1 - top.hit)))
 
 
-def part_figure(recalls: Mapping[str, Mapping[str, float]]) -> go.Figure:
-    """R@1 of each part alone and of their sum, as bars, method by method."""
-    figure = go.Figure()
-    for index, (name, values) in enumerate(recalls.items()):
-        figure.add_bar(x=list(values), y=list(values.values()), name=name, marker_color=OKABE_ITO[index])
-    figure.update_yaxes(title_text="R@1 on validation", rangemode="tozero")
-    figure.update_layout(height=340, barmode="group")
-    return figure
-
-
 def label_curve_figure(curve: LabelCurve) -> go.Figure:
     """One panel per metric over the number of labels (logarithmic); bars are ± sd over the seeds."""
     figure = make_subplots(rows=1, cols=len(METRICS), subplot_titles=METRICS, horizontal_spacing=0.07)

@@ -89,14 +89,12 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
     ]
     first = {label: members[0] for label, members in runs.items()}
-    recalls = part_table.part_recalls(first)
     facts = [run for method in methods for run in method["runs"]]
     return {
         "name": name,
         "methods": methods,
         "best": _best(rows, columns),
         "part_rows": part_table.part_rows(first),
-        "part_figure": figure_json(charts.part_figure(recalls)) if recalls else None,
         "commands": list(dict.fromkeys(run["command"] for run in facts)),
         "environments": list(dict.fromkeys(run["environment"] for run in facts)),
         "post_hoc": [(row, cells) for row in rows if (cells := _post_hoc(row))],

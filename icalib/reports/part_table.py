@@ -25,16 +25,3 @@ def part_rows(runs: Mapping[str, RunFolder]) -> list[tuple[str, ...]]:
                 (label, "sum", f"{fitted['offset']:+.3g}", *map(format_value, (fitted["recall"], fitted["nll"])))
             )
     return rows
-
-
-def part_recalls(runs: Mapping[str, RunFolder]) -> dict[str, dict[str, float]]:
-    """Return R@1 on validation by part, `sum` last, and by run; empty without any sum of several parts."""
-    found: dict[str, dict[str, float]] = {}
-    sums: dict[str, float] = {}
-    for label, run in runs.items():
-        for fitted in run.parts[:1]:
-            if len(fitted["parts"]) > 1:
-                sums[label] = fitted["recall"]
-                for part in fitted["parts"]:
-                    found.setdefault(part["name"], {})[label] = part["recall"]
-    return found | {"sum": sums} if sums else {}
