@@ -28,7 +28,7 @@ def test_wrong_arguments_are_refused_without_heavy_libraries(tiny_pools: Path) -
         "--version", "run --help", "methods", "run", "run bert", "run bert --data no-such-pools",
         "run bert --executor telepathy", f"run no-such-method {pools}", f"run bert {pools} --labelled 7",
         f"run bert {pools} --limit none", f"compare bert no-such-method {pools}",
-        f"compare bert {pools} --shift no-such-pools", "prepare no-such-file.jsonl", "predict RUN --coverage many",
+        f"compare bert {pools} --shift no-such-pools", "prepare no-such-file.jsonl",
     ]  # fmt: skip
     each = (
         f"from icalib.cli import main\nfor line in {lines!r}:\n    sys.argv = ['icalib', *line.split()]\n"
