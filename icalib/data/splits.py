@@ -19,12 +19,12 @@ FRACTIONS = (0.8, 0.1, 0.1)
 """Train, validation, test, where a source has no split of its own."""
 
 
-def assigned_split(dialog_id: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> Split:
+def assigned_split(dialog_id: str, seed: int) -> Split:
     """Return a split that depends on the dialogue's id and the seed alone, not on the other dialogues."""
     draw = child_seed(seed, "split", dialog_id) / 2**63
-    if draw < fractions[0]:
+    if draw < FRACTIONS[0]:
         return "train"
-    return "validation" if draw < fractions[0] + fractions[1] else "test"
+    return "validation" if draw < FRACTIONS[0] + FRACTIONS[1] else "test"
 
 
 def label_order(has_intents: Sequence[int], label_known: Sequence[int], seed: int) -> NDArray[np.int32]:

@@ -87,15 +87,10 @@ def bi_encoder_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def pool_cosines(
-    encoder: TransformerEncoder,
-    layout: Layout,
-    pools: Sequence[TokenPool],
-    device: torch.device = _CPU,
-    *,
-    precision: Precision = "fp32",
+    encoder: TransformerEncoder, layout: Layout, pools: Sequence[TokenPool], device: torch.device = _CPU
 ) -> Floats:
     """Compute the cosine of the mean token states of context and candidate of each pair, [N], without dropout."""
-    return crossed_cosines(encoder, layout, pools, device, (None,), precision=precision)[0][0]
+    return crossed_cosines(encoder, layout, pools, device, (None,), precision="fp32")[0][0]
 
 
 def crossed_cosines(

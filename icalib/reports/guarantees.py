@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Column
 
 from icalib.core.run_folder import RunFolder
@@ -24,11 +23,11 @@ def promise_cells(run: RunFolder) -> tuple[str, ...]:
     return tuple(_cell(guarantees.promise(max_error)) for max_error in MAX_ERRORS)
 
 
-def print_promises(run: RunFolder, console: Console | None = None) -> None:
+def print_promises(run: RunFolder) -> None:
     """Print what the run can promise."""
     columns = [Column(heading) for heading in HEADINGS]
     table = text_table(columns, [promise_cells(run)], title="What can be promised", caption=HOW_TO_READ)
-    (console or people_console()).print(table)
+    people_console().print(table)
 
 
 def _cell(found: RiskControl) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Column
 
 from icalib.core.text import shortened
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 _TURNS, _LENGTH = 2, 160  # of a context's end; characters of a text
 
 
-def print_suspects(found: Suspects, console: Console | None = None) -> None:
+def print_suspects(found: Suspects) -> None:
     """Print how many labels look wrong, then each pool with the end of its context and the two candidates."""
-    console = console or people_console()
+    console = people_console()
     title = f"{found.num_suspects} of {found.num_labelled} labels look wrong"
     if not found.suspects:
         console.print(title)

@@ -207,7 +207,7 @@ def print_calibration(calibrator: Calibrator, console: Console | None = None) ->
     console.print(Text(f"chosen by cross-validation: {chosen}"))
 
 
-def print_judged(found: JudgedMetrics, console: Console | None = None) -> None:
+def print_judged(found: JudgedMetrics) -> None:
     """Print the first metric by few judgements and a judge as a sentence, warnings, and the table."""
     name, first = next(iter(found.metrics.items()))
     interval = f"(95 % interval {first.estimate.low:.3f}–{first.estimate.high:.3f})"
@@ -218,7 +218,7 @@ def print_judged(found: JudgedMetrics, console: Console | None = None) -> None:
         )
     else:
         sentence += f"; the judge of {found.num_pools:,} doesn't help (correlation {first.correlation:.2f})"
-    print_verdict(Verdict((f"{sentence}.",), found.warnings), console)
+    print_verdict(Verdict((f"{sentence}.",), found.warnings))
     rows = [
         (
             name,
@@ -231,7 +231,7 @@ def print_judged(found: JudgedMetrics, console: Console | None = None) -> None:
     ]
     headings = ("metric", "with the judge", "judged pools alone", "correlation", "worth judged pools")
     caption = f"{data_name(vars(found))}, {found.split}; 95 % intervals, if the judged pools are a random sample of all"
-    (console or people_console()).print(text_table(headings, rows, caption=caption))
+    people_console().print(text_table(headings, rows, caption=caption))
 
 
 def _estimate_text(found: Estimate) -> str:
@@ -275,7 +275,7 @@ def print_check(check: Check, console: Console) -> None:
     console.print(row)
 
 
-def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None = None) -> None:
+def print_jobs(jobs: Sequence[ClusterJob], address: str) -> None:
     """Print one line per job: its state, since when, and how long it has taken."""
     command = Column("command", no_wrap=True, overflow="ellipsis", ratio=1)
     rows = [
@@ -290,4 +290,4 @@ def print_jobs(jobs: Sequence[ClusterJob], address: str, console: Console | None
     ]
     table = text_table(("id", "state", "since", "time", command), rows, title=f"Jobs at {address}", num_texts=3)
     table.expand = True
-    (console or people_console()).print(table)
+    people_console().print(table)

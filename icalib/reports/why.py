@@ -38,9 +38,8 @@ def print_why(found: Why, console: Console | None = None) -> None:
         console.print(text_table(headings, rows, title=_title(reading), caption=reading.thresholds))
 
 
-def print_mistakes(found: Sequence[Mistake], console: Console | None = None) -> None:
+def print_mistakes(found: Sequence[Mistake]) -> None:
     """Print pools that were answered wrongly, the most confident first in each place."""
-    console = console or people_console()
     headings = ("where", "pool", "p̄", "g", "Δ")
     rows = [
         (
@@ -52,7 +51,7 @@ def print_mistakes(found: Sequence[Mistake], console: Console | None = None) -> 
         )
         for one in found
     ]
-    console.print(text_table(headings, rows, title="Wrong, by falling confidence"))
+    people_console().print(text_table(headings, rows, title="Wrong, by falling confidence"))
 
 
 def write_why(found: Why, out: Path, title: str) -> Path:
