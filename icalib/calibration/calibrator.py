@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 from pydantic import Field
-from scipy.special import expit, logit
+from scipy.special import expit, log_expit, logit
 from typing_extensions import override
 
 from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap, PoolSoftmaxMap
@@ -23,6 +23,7 @@ from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
 _LARGEST_SCORE = 1e100  # the squares of larger ones are infinite
+_SUM_TOLERANCE = 1e-3  # by which rounded probabilities of a pool may miss 1
 
 
 class _Given(NamedTuple):  # what some calibrators read besides logits and labels
@@ -154,6 +155,9 @@ class PriorShift(AbstractCalibrator):
 class PoolSoftmax(AbstractCalibrator):
     """softmax(a f) over a pool, with the a that makes right candidates most likely; a pool's level has no effect.
 
+    f are the logits; or the logarithms of their probabilities, where these are a softmax over each pool already: they
+    sum to 1, and a = 1 leaves them as they are.
+
     Pools without a right candidate don't count. One pool more, whose candidates are all as likely right, smooths the
     fit: without it a few pools that are all ranked right have probabilities of 1. Where a pool has several right
     candidates it is Platt scaling, as it is for pairs whose pool isn't known.
@@ -177,8 +181,11 @@ class PoolSoftmax(AbstractCalibrator):
         def loss(scaled_N: FloatArray) -> float:
             return -float(target_N @ np.log(np.maximum(pool_softmax(scaled_N, sizes_P), 1e-300)))
 
-        level_P = np.add.reduceat(logit_N, starts_P) / sizes_P
-        return PoolSoftmaxMap(slope=_best_slope(logit_N - np.repeat(level_P, sizes_P), loss), pairs=of_pairs)
+        of_log_probs = bool((np.abs(np.add.reduceat(expit(logit_N), starts_P) - 1) < _SUM_TOLERANCE).all())
+        f_N = log_expit(logit_N) if of_log_probs else logit_N
+        level_P = np.add.reduceat(f_N, starts_P) / sizes_P
+        slope = _best_slope(f_N - np.repeat(level_P, sizes_P), loss)
+        return PoolSoftmaxMap(slope=slope, of_log_probs=of_log_probs, pairs=of_pairs)
 
 
 def _best_slope(logit_N: FloatArray, loss: Callable[[FloatArray], float]) -> float:

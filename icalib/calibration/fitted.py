@@ -11,7 +11,7 @@ from typing import Annotated, Literal, final
 
 import numpy as np
 from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveFloat
-from scipy.special import expit, logit
+from scipy.special import expit, log_expit, logit
 from typing_extensions import override
 
 from icalib.core.component import Settings
@@ -94,6 +94,8 @@ class PoolSoftmaxMap(FittedMap):
 
     kind: Literal["pool-softmax"] = "pool-softmax"
     slope: Annotated[PositiveFloat, FiniteFloat]  # a
+    of_log_probs: bool = False
+    """Whether f is the logarithm of the probability, not its logit: in a pool these sum to 1 before calibration."""
     pairs: AffineMap
     """For pairs whose pool isn't known."""
 
@@ -102,7 +104,8 @@ class PoolSoftmaxMap(FittedMap):
         self, logit_N: FloatArray, sizes_P: IntArray | None = None, p_none_P: FloatArray | None = None
     ) -> FloatArray:
         assert sizes_P is not None
-        prob = pool_softmax(self.slope * logit_N, sizes_P)
+        f_N = log_expit(logit_N) if self.of_log_probs else logit_N
+        prob = pool_softmax(self.slope * f_N, sizes_P)
         return prob if p_none_P is None else prob * np.repeat(1 - p_none_P, sizes_P)
 
     @property

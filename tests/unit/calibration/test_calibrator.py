@@ -16,7 +16,7 @@ from icalib.calibration.calibrator import (
     Temperature,
     smoothed_targets,
 )
-from icalib.calibration.fitted import PoolSoftmaxMap
+from icalib.calibration.fitted import PoolSoftmaxMap, prob_logit
 from icalib.core.errors import SettingError
 from icalib.metrics.calibration import ece, nll
 
@@ -134,6 +134,16 @@ def test_a_softmax_over_pools_finds_the_slope_whatever_a_pools_level() -> None:
     assert np.add.reduceat(prob, np.cumsum(sizes) - sizes) == pytest.approx(1.0)
     assert ece(prob, label) < 0.01
     assert nll(prob, label) < nll(CALIBRATORS["platt"].fit(logit, label).apply(logit), label) - 0.05
+
+
+@pytest.mark.parametrize("slope", [0.5, 1.0])
+def test_probabilities_that_are_a_softmax_already_are_only_sharpened_or_flattened(slope: float) -> None:
+    """Those of JM and GRN: their logits as pairs are no longer the model's, at any level."""
+    logit, label, sizes = choices(4000, slope)
+    pools = np.split(logit, np.cumsum(sizes)[:-1])
+    own_prob, true_prob = (np.concatenate([softmax(a * f) for f in pools]) for a in (1.0, slope))
+    fitted = PoolSoftmax.Config().build().fit(prob_logit(own_prob), label, sizes_P=sizes)
+    np.testing.assert_allclose(fitted.apply(prob_logit(own_prob), sizes), true_prob, atol=0.02)
 
 
 @pytest.mark.parametrize("sizes", [None, np.array([2, 2])])
