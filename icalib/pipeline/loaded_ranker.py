@@ -62,7 +62,7 @@ class LoadedRanker:
 
     @property
     def decision_threshold(self) -> float:
-        """Pairs above this probability are predicted right; fitted on the run's validation pools."""
+        """Candidates whose probability in their pool is above it are predicted right; fitted on the validation pools."""
         return self.run.fitted.decision_threshold
 
     def rank(self, context: Context, candidates: Iterable[str]) -> list[RankedCandidate]:
