@@ -62,7 +62,7 @@ class LoadedRanker:
 
     @property
     def decision_threshold(self) -> float:
-        """Candidates whose probability in their pool is above it are predicted right; fitted on the validation pools."""
+        """Candidates with a higher probability in their pool are predicted right; fitted on the validation pools."""
         return self.run.fitted.decision_threshold
 
     def rank(self, context: Context, candidates: Iterable[str]) -> list[RankedCandidate]:
