@@ -22,7 +22,7 @@ from scipy.optimize import brentq
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.judged import expected_values, infer
-from icalib.metrics.pairs import FloatArray, PoolScores, check_same_pools, pool_softmax
+from icalib.metrics.pairs import FloatArray, PoolScores, check_same_pools, pool_softmax, sums_to_1
 from icalib.score_files.calibrator import as_logit, detected_scale
 
 NUM_OTHERS = 1000
@@ -156,7 +156,9 @@ def run_groups(run: Path, judge: Path) -> dict[str, list[Source]]:
     scores, judging = (PoolScores.from_predictions(RunFolder.open(path).predictions("test")) for path in (run, judge))
     check_same_pools([scores, judging])
     sizes = scores.sizes()
-    prob = pool_softmax(as_logit(judging.prob, detected_scale(judging.prob)), sizes)
+    prob = judging.prob
+    if not sums_to_1(prob, sizes):
+        prob = pool_softmax(as_logit(prob, detected_scale(prob)), sizes)
     best = prob == np.repeat(np.maximum.reduceat(prob, scores.offsets[:-1]), sizes)
     best_prob = best / np.repeat(scores.pool_sum(best), sizes)
     for metric in map(find_metric, ("R@1", "MAP")):

@@ -18,12 +18,11 @@ from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, Iso
 from icalib.core.component import Component, ComponentConfig
 from icalib.core.errors import DataError, SettingError
 from icalib.metrics.calibration import nll_from_logits
-from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax
+from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax, sums_to_1
 
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
 _LARGEST_SCORE = 1e100  # the squares of larger ones are infinite
-_SUM_TOLERANCE = 1e-3  # by which rounded probabilities of a pool may miss 1
 
 
 class _Given(NamedTuple):  # what some calibrators read besides logits and labels
@@ -181,7 +180,7 @@ class PoolSoftmax(AbstractCalibrator):
         def loss(scaled_N: FloatArray) -> float:
             return -float(target_N @ np.log(np.maximum(pool_softmax(scaled_N, sizes_P), 1e-300)))
 
-        of_log_probs = bool((np.abs(np.add.reduceat(expit(logit_N), starts_P) - 1) < _SUM_TOLERANCE).all())
+        of_log_probs = sums_to_1(expit(logit_N), sizes_P)
         f_N = log_expit(logit_N) if of_log_probs else logit_N
         level_P = np.add.reduceat(f_N, starts_P) / sizes_P
         slope = _best_slope(f_N - np.repeat(level_P, sizes_P), loss)

@@ -19,7 +19,7 @@ from icalib.labelling.consensus import Right, majority
 from icalib.labelling.importing import check_answers, find_targets
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.judged import Inferred, expected_values, infer
-from icalib.metrics.pairs import FloatArray, PoolScores, pool_softmax
+from icalib.metrics.pairs import FloatArray, PoolScores, pool_softmax, sums_to_1
 from icalib.pipeline.finished import FinishedRun
 from icalib.score_files.calibrator import as_logit, detected_scale
 from icalib.score_files.scores import Columns, read_scores
@@ -153,4 +153,4 @@ class Judgements:
                 )
             found += [self.scores[name][index] for index in indices]
         score = np.array(found)
-        return pool_softmax(as_logit(score, detected_scale(score)), sizes)
+        return score if sums_to_1(score, sizes) else pool_softmax(as_logit(score, detected_scale(score)), sizes)

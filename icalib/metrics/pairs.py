@@ -21,6 +21,7 @@ V = TypeVar("V", bound=np.generic)
 _COLUMNS = ("pool_id", "candidate", "label", "logit", "prob")
 P_NONE = "p_none"
 """Column of predictions: the probability that no candidate of the pool is right, the same in all its rows."""
+_SUM_TOLERANCE = 1e-3  # of rounded probabilities
 _EVALUATE_AGAIN = "Score the pools again, or evaluate the predictions that `icalib run` wrote."
 
 
@@ -211,3 +212,9 @@ def pool_softmax(logit_N: FloatArray, sizes_P: IntArray) -> FloatArray:
     largest_P = np.maximum.reduceat(logit_N, starts_P)
     weight_N = np.exp(logit_N - np.repeat(largest_P, sizes_P))
     return weight_N / np.repeat(np.add.reduceat(weight_N, starts_P), sizes_P)
+
+
+def sums_to_1(prob_N: FloatArray, sizes_P: IntArray) -> bool:
+    """Return whether each pool's probabilities sum to 1, as those of a softmax over it do, up to rounding."""
+    sum_P = np.add.reduceat(prob_N, np.cumsum(sizes_P) - sizes_P)
+    return bool((np.abs(sum_P - 1) < _SUM_TOLERANCE).all())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,24 @@ def test_a_judge_narrows_what_a_few_labels_say(
     assert "Warning" not in err
     for name, one in found["metrics"].items():
         assert one["estimate"]["low"] < find_metric(name).value(truth) < one["estimate"]["high"]
+
+
+def test_a_judges_probabilities_over_a_pool_are_read_as_they_are(
+    bm25: FinishedRun, fresh: Path, judged: Path, pools: dict[str, Pool], around: RunContext, tmp_path: Path
+) -> None:
+    """So that their logarithms, which are logits, say the same."""
+
+    def correlation(of_prob: Callable[[float], float]) -> float:
+        rows = [
+            {"query": name, "candidate": index, "score": of_prob(0.97 - 0.1 * (number % 9) if index in pool.right else
+             (0.03 + 0.1 * (number % 9)) / (len(pool.candidates) - 1))}
+            for number, (name, pool) in enumerate(pools.items()) for index in range(len(pool.candidates))
+        ]  # fmt: skip
+        judge = write_rows(tmp_path / "judge.csv", rows)
+        found = evaluate_judged(bm25.folder.path, judged, judge, data=fresh, runs=around.runs, executor="local")
+        return found.metrics["MAP"].correlation
+
+    assert correlation(lambda prob: prob) == pytest.approx(correlation(math.log), rel=1e-9)
 
 
 def renamed(batch: Path, out: Path) -> Path:
