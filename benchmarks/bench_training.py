@@ -1,7 +1,11 @@
-"""Training pairs a second beside sentence-transformers' CrossEncoderTrainer, in the same precision and in defaults."""
+"""Training pairs a second beside sentence-transformers' CrossEncoderTrainer, in the same precision and in defaults.
+
+python benchmarks/bench_training.py [ROUNDS]
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from functools import partial
@@ -64,7 +68,7 @@ def main() -> None:
                 Ratio("icalib bf16", "sentence-transformers bf16", "≥ 1.8"),
                 Ratio("icalib bf16", "sentence-transformers fp32", "≥ 3: the defaults of both"),
             ]
-        figures = alternate(contestants, ROUNDS)
+        figures = alternate(contestants, int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)
     print_table(
         f"Training: {len(pairs)} pairs of {length:.0f} tokens, batches of 16, {num_cores()} threads, dropout 0.1,\n"
         "tokenising counted on both sides, start-up on neither; sentence-transformers shuffles and pads to a batch's\n"
