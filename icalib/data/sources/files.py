@@ -160,6 +160,8 @@ def _json_values(path: Path, opening: str, closing: str) -> Iterator[Raw]:
             yield Raw(path, line, text[start:end], (key, value) if opening == "{" else value, number=number)
             at = skip(end)
             at = at if text.startswith(closing, at) else skip(at, ",")
+        if (at := skip(at, closing)) < len(text):
+            raise json.JSONDecodeError(f"expected nothing after {closing}", text, at)
     except (ValueError, RecursionError) as error:
         found, where = (error.msg, error.lineno) if isinstance(error, json.JSONDecodeError) else (str(error), line)
         cure = "Fix the file or get it again (--skip-bad cannot skip this)."

@@ -100,8 +100,8 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
     csv.field_size_limit(MAX_FIELD)
     taken: list[Raw] = []
     cure = (
-        "Write a quote inside a quoted field twice, and quote a field that begins with a quote (--skip-bad cannot skip "
-        "this)."
+        "Write a quote inside a quoted field twice, quote a field that begins with a quote or has a carriage return, "
+        "and end lines with a line feed (--skip-bad cannot skip this)."
     )
 
     def lines() -> Iterator[str]:

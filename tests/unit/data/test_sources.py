@@ -240,6 +240,7 @@ def test_a_pasted_log_is_a_text_and_files_that_macos_hides_are_not_read(tmp_path
         ),
         ("head.csv", b"id,sender,text\n", "a header of 3 columns and no rows. Expected a row for each message"),
         ("twice.csv", b"id,sender,text,text\n1,user,hi,there\n", "line 1: 2 columns are named `text`"),
+        ("mac.csv", b"id,sender,text\r1,user,hi\r", "end lines with a line feed"),
         ("comma.csv", b"id,sender,text\n1,user,hi, there\n", "line 2: found 4 columns, but the header has 3"),
     ],
 )
@@ -264,3 +265,11 @@ def test_an_unknown_format_is_said_with_the_first_record(tmp_path: Path, text: s
     (tmp_path / "data.json").write_text(text)
     with pytest.raises(SettingError, match=f"the format is unknown.*{words}.*jq -c"):
         open_source(tmp_path / "data.json")
+
+
+def test_nothing_follows_a_json_array(tmp_path: Path) -> None:
+    """As two files that were joined have it; the second one would be lost."""
+    chat = json.dumps([{"messages": [{"role": "user", "content": "It hums."}]}])
+    (tmp_path / "chats.json").write_text(f"{chat}\n{chat}\n")
+    with pytest.raises(DataError, match=r"line 2: broken JSON: expected nothing after \]"):
+        list(open_source(tmp_path / "chats.json").dialogues(None))
