@@ -213,8 +213,8 @@ class _Table:
         is_split = "positive" in self.columns
         for column in (self.columns["positive"], *self.negatives) if is_split else (self.columns["passage"],):
             for answer in _items(row.get(column)):
-                if isinstance(answer, dict) and not _TEXTS & answer.keys():
-                    raise raw.error(f"found {abbreviated(answer)} as answer, an object without a text", field=column)
+                if isinstance(answer, list) or (isinstance(answer, dict) and not _TEXTS & answer.keys()):
+                    raise raw.error(f"found {abbreviated(answer)} as answer, which has no text", field=column)
         if is_split:
             yield from ((text, True) for text in _passages(row.get(self.columns["positive"])))
             yield from ((text, False) for column in self.negatives for text in _passages(row.get(column)))
@@ -222,7 +222,7 @@ class _Table:
         texts, label = row.get(self.columns["passage"]), row.get(self.columns["label"])
         if not isinstance(texts, list):
             texts, labels = [texts], [label]
-        elif isinstance(label, int) and 0 <= label < len(texts):
+        elif label in range(len(texts)) and not isinstance(label, bool):  # 1.0, too, as pandas has indices with gaps
             labels = [index == label for index in range(len(texts))]
         elif is_right := _is_among(label, texts):
             labels = is_right

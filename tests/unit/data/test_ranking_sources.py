@@ -228,11 +228,11 @@ def test_lists_of_a_csv_are_json(tmp_path: Path) -> None:
 
 
 def test_an_answer_without_a_text_is_an_error(tmp_path: Path) -> None:
-    for bad in ({"body": "Restart it."}, {}):
+    for bad in ({"body": "Restart it."}, {}, ["Restart it."]):
         sides = {"query": "It hums.", "pos": [bad], "neg": ["Hello!"]}
         candidates = {"query": "It hums.", "candidates": ["Hello!", bad], "label": 0}
         for number, record in enumerate((sides, candidates)):
-            with pytest.raises(DataError, match="as answer, an object without a text"):
+            with pytest.raises(DataError, match="as answer, which has no text"):
                 pools(write_lines(tmp_path / f"{number}" / "train.jsonl", record))
 
 
@@ -337,3 +337,12 @@ def test_answers_of_a_dialogue_are_not_mined_for_one_another(tmp_path: Path) -> 
         assert numbers.count(pool.dialog_id[1:]) == 1
     with pytest.raises(DataError, match=r"used before, on line 1.*Sort the rows"):
         list(open_source(write_lines(source, *rows, rows[0])).answers(None))
+
+
+def test_the_index_of_the_right_candidate_may_be_a_float_but_not_true(tmp_path: Path) -> None:
+    """pandas makes floats of a column of indices with gaps."""
+    record = {"query": "It hums.", "candidates": ["Hello!", "Restart it."]}
+    (pool,) = pools(write_lines(tmp_path / "train.jsonl", {**record, "label": 1.0}))
+    assert pool.candidates[pool.label] == "Restart it."
+    with pytest.raises(DataError, match="found true as label"):
+        pools(write_lines(tmp_path / "train.jsonl", {**record, "label": True}))
