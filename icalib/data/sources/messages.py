@@ -44,6 +44,7 @@ from icalib.data.sources.rows import (
     row_files,
     row_of,
     split_of_row,
+    time_form,
 )
 
 Role = Literal["user", "agent", "skip"]
@@ -184,7 +185,7 @@ def _order(messages: list[Any]) -> list[int]:
     names = {plain_column(name): name for name in first}
     for name in (names[time] for time in TIMES if time in names):
         times = [parsed_time(message.get(name)) for message in messages]
-        if None not in times and len({*times}) > 1:
+        if None not in times and len({*times}) > 1 and len({time_form(message[name]) for message in messages}) == 1:
             return in_order(cast("list[float]", times))
     return list(range(len(messages)))
 

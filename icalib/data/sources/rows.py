@@ -302,6 +302,14 @@ def falls(times: Iterable[float]) -> int:
     return sum((after < before) - (after > before) for before, after in pairwise(times))
 
 
+def time_form(value: Any) -> str:
+    """Return the form of a time that `parsed_time` knows: times of two forms can't be compared."""
+    with suppress(ValueError):
+        float(str(value))
+        return "number"
+    return "with zone" if datetime.fromisoformat(str(value).strip()).tzinfo else "without zone"
+
+
 def in_order(times: Sequence[float]) -> list[int]:
     """Return the indices of times in rising order; equal ones are turned round if the newest come first."""
     indices = range(len(times))

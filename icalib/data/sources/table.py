@@ -36,6 +36,7 @@ from icalib.data.sources.rows import (
     row_of,
     sampled,
     split_of_rows,
+    time_form,
     unchecked_row,
 )
 
@@ -63,6 +64,7 @@ TWICE = "rows of a conversation that are the same as another"
 class _Table:
     columns: Mapping[str, str]
     speakers: Mapping[str, Role]
+    time_form: str = ""
     newest_first: bool = False
     """Whether rows of equal times are in falling order."""
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -130,7 +132,7 @@ class _Table:
     def _time(self, raw: Raw, row: Mapping[str, Any]) -> float:
         value = row.get(self.columns["time"])
         time = parsed_time(value)
-        if time is None:
+        if time is None or time_form(value) != self.time_form:
             raise raw.error(
                 f"found {abbreviated(value)} as time",
                 f"Expected the form of the first row. --columns time= (no name) keeps the order of rows. {raw.cure}.",
@@ -165,6 +167,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
             "conversation's. Name the column that the messages of a conversation share with --columns id=NAME."
         )
     times: list[list[float]] = []
+    form = ""
     if time := found.get("time"):
         given = next((row[time] for row in sample if str(row.get(time, "")).strip() not in ("", "None", "nan")), None)
         if parsed_time(given) is None:
@@ -172,6 +175,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
             understood += f"; rows keep their order, since the time {shown} is neither a number nor ISO 8601"
             del found["time"]
         else:
+            form = time_form(given)
             times = _times(sample, found["id"], time)
         if times and max(map(len, times)) > 1 and all(len({*one}) == 1 for one in times):
             understood += f"; rows keep their order, since those of a conversation have one `{time}`"
@@ -180,7 +184,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     newest_first = sum(map(falls, times)) > 0
     if newest_first:
         understood += "; the newest rows come first"
-    table = _Table(found, speakers, newest_first)
+    table = _Table(found, speakers, form, newest_first)
     dialogues = records_in([files], table.conversations, table.dialogue)
     return Source(files, dialogues, understood=understood, left_out=table.left_out)
 
