@@ -250,7 +250,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     found = _found(names, columns, sample)
     required = ("query", "passage", "label") if "label" in found else ("query", "positive")
     negatives = _negatives(names, found)
-    understood = check_columns(files[0], names, found, required, columns, negatives)
+    understood = check_columns(files, names, found, required, columns, negatives)
     if not {"label", "positive"} & columns.keys() and not {"label", "negative"} & found.keys():
         _refuse_unread_labels(files[0], sample, found)
     table = _Table(found, negatives, speakers, has_cells)

@@ -13,7 +13,7 @@ from icalib.core.imports import Extensions
 from icalib.core.text import abbreviated
 from icalib.data.sources.files import first_line
 from icalib.data.sources.records import Reader, Source, refuse_bad_bytes
-from icalib.data.sources.rows import read_rows, row_files, row_of
+from icalib.data.sources.rows import kind_of, read_rows, row_files, row_of
 
 READERS = Extensions(
     Reader,
@@ -98,6 +98,8 @@ def _first_record(path: Path) -> str:
     file = row_files(path)[0]
     raw = next(read_rows(file), None)
     if raw is None:
+        if kind_of(file) == "parquet":
+            raise DataError("found no rows", "Choose a file with records.", path=file)
         if len(header := re.split(r"[\t,;|]", first_line(file))) > 1:
             raise DataError(
                 f"found a header of {len(header)} columns and no rows",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -180,11 +180,14 @@ def unchecked_row(raw: Raw) -> dict[str, Any]:
 
 def first_rows(path: Path, count: int) -> list[dict[str, Any]]:
     """Return the valid rows among the first `count` records of a file or folder."""
+    return _first_rows(files_in(path, *SUFFIXES), count)
+
+
+def _first_rows(files: Iterable[Path], count: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for file in files_in(path, *SUFFIXES)[:1]:
-        for raw in islice(read_rows(file), count):
-            with suppress(DataError):
-                rows.append(row_of(raw))
+    for raw in islice(chain.from_iterable(map(read_rows, files)), count):  # the first file may have no rows
+        with suppress(DataError):
+            rows.append(row_of(raw))
     return rows
 
 
@@ -239,11 +242,13 @@ NUM_SAMPLED = 100
 
 
 def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the valid rows among the first ones of a file, or of a folder's first file of each split, and the names of
-    their columns.
+    """Return the valid rows among the first ones of a file, or of each split of a folder, and the names of their
+    columns.
     """
-    files = sorted({split_in_name(file): file for file in reversed(row_files(path))}.values())
-    rows = [row for file in files for row in first_rows(file, NUM_SAMPLED)]
+    files: dict[Split | None, list[Path]] = {}
+    for file in row_files(path):
+        files.setdefault(split_in_name(file), []).append(file)
+    rows = [row for members in files.values() for row in _first_rows(members, NUM_SAMPLED)]
     if not rows:
         cure = "Expected one JSON object a line, or a header and rows."
         raise DataError(f"found no valid row among the first {NUM_SAMPLED}", cure, path=row_files(path)[0])
@@ -297,17 +302,17 @@ def parsed_time(value: Any) -> float | None:
     return None
 
 
-def falls(times: Iterable[float]) -> int:
-    """Return how many times more often times fall than they rise, from one to the next."""
-    return sum((after < before) - (after > before) for before, after in pairwise(times))
-
-
 def time_form(value: Any) -> str:
     """Return the form of a time that `parsed_time` knows: times of two forms can't be compared."""
     with suppress(ValueError):
         float(str(value))
         return "number"
     return "with zone" if datetime.fromisoformat(str(value).strip()).tzinfo else "without zone"
+
+
+def falls(times: Iterable[float]) -> int:
+    """Return how many times more often times fall than they rise, from one to the next."""
+    return sum((after < before) - (after > before) for before, after in pairwise(times))
 
 
 def in_order(times: Sequence[float]) -> list[int]:
@@ -325,7 +330,7 @@ def json_in(value: Any) -> Any:
 
 
 def check_columns(
-    path: Path,
+    files: Sequence[Path],
     names: list[str],
     found: Mapping[str, str],
     required: Iterable[str],
@@ -333,7 +338,7 @@ def check_columns(
     also_read: Iterable[str] = (),
 ) -> str:
     """Return the line that shows which columns are read, and which aren't; SettingError where the choice lacks a
-    required or names an unknown one.
+    required or names an unknown one, or one of the tables lacks a required one.
     """
     missing = [column for column in required if column not in found]
     unknown = [name for name in given.values() if name and name not in names]
@@ -341,11 +346,24 @@ def check_columns(
         problem = f"no column named {', '.join(unknown)}" if unknown else f"no column found for {', '.join(missing)}"
         example = ",".join(f"{column}=NAME" for column in missing or given)
         raise SettingError(
-            f"{path}: {problem}. The columns are {', '.join(map(str, names))}. Name the right ones with "
+            f"{files[0]}: {problem}. The columns are {', '.join(map(str, names))}. Name the right ones with "
             f"--columns {example}."
         )
+    for file in files:
+        _check_table(file, {column: found[column] for column in required})
     shown = ", ".join(f"{column}={name}" for column, name in found.items())
     guessed = [column for column in found if column not in given]
     line = f"columns: {shown}" + (f" ({', '.join(guessed)} guessed; --columns changes them)" if guessed else "")
     unread = [name for name in names if name not in {*found.values(), *also_read}]
     return line + (f"; not read: {listed(unread)}" if unread else "")
+
+
+def _check_table(path: Path, required: Mapping[str, str]) -> None:
+    """Refuse a CSV or Parquet file that lacks a required column, all rows of which would count as empty."""
+    first = next(read_rows(path), None) if kind_of(path) in ("csv", "parquet") else None
+    for column, name in required.items():
+        if first and not first.problem and name not in first.value:
+            raise SettingError(
+                f"{path}: no column named {name}, which other files have as {column}. The columns are "
+                f"{', '.join(first.value)}. Give the columns of all files the same names, or prepare one file."
+            )

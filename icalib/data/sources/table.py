@@ -159,7 +159,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     found = guessed_columns(names, COMMON, columns)
     if "time" not in columns and found.keys() >= {"id", "time"}:
         found["time"] = _telling_time(sample, names, found)
-    understood = check_columns(files[0], names, found, REQUIRED, columns)
+    understood = check_columns(files, names, found, REQUIRED, columns)
     ids = {str(row.get(found["id"])) for row in sample}
     if "id" not in columns and found["id"].strip("_").lower() == "id" and len(ids) == len(sample) > 1:
         raise SettingError(  # ids of messages are often called so, too

@@ -453,3 +453,41 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert source.not_read.startswith("not read: 2025, bus-tickets.csv, more.txt (files of one kind")
     assert any(line == source.not_read for line in preview(tmp_path, PrepareSettings()))
     assert not open_source(tmp_path / "bus-tickets.csv").unread
+
+
+@pytest.mark.parametrize("other", ["2026-01-31T09:06:00", "1769850360"])
+def test_times_of_two_forms_are_not_compared(tmp_path: Path, other: str) -> None:
+    times = ["2026-01-31T09:05:00+02:00", other]
+    table = [
+        {"ticket": 1, "ts": time, "role": role, "text": text} for time, (role, text) in zip(times, TURNS, strict=True)
+    ]
+    pd.DataFrame(table).to_csv(tmp_path / "chats.csv", index=False)
+    with pytest.raises(DataError, match=f'line 3, field `ts`: found "{other}" as time.*form of the first row'):
+        dialogues(tmp_path / "chats.csv")
+    path = write_json(tmp_path / "chats.json", {"messages": table[::-1]})
+    assert turns(*dialogues(path)) == TURNS[::-1]  # in the order of the file
+
+
+def test_texts_of_parquet_may_be_called_bytes(tmp_path: Path) -> None:
+    """As Hive and Impala write them; bytes that are no text, such as pictures, don't matter."""
+    table = [{"ticket": b"7", "sender": role.encode(), "body": text.encode(), "icon": b"\xff"} for role, text in TURNS]
+    for name, rows in (("table", table), ("chats", [{"id": b"7", "icon": b"\xff", "messages": table}])):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+        (found,) = dialogues(tmp_path / f"{name}.parquet")
+        assert (found.dialog_id, turns(found)) == ("7", TURNS)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_all_tables_of_a_folder_have_the_columns_and_some_of_them_rows(tmp_path: Path, suffix: str) -> None:
+    """Spark leaves files without rows behind."""
+    frame = pd.DataFrame([{"ticket": 1, "sender": role, "body": text} for role, text in TURNS])
+    for name, rows in (("a", frame[:0]), ("b", frame), ("c", frame.rename(columns={"body": "comment"}))):
+        path = tmp_path / f"{name}.{suffix}"
+        rows.to_csv(path, index=False) if suffix == "csv" else rows.to_parquet(path)
+        if name == "b":
+            (found,) = dialogues(tmp_path)
+            assert turns(found) == TURNS
+    with pytest.raises(SettingError, match=rf"c\.{suffix}: no column named body, which other files have as text"):
+        dialogues(tmp_path)
+    with pytest.raises(DataError, match="no rows"):
+        dialogues(tmp_path / f"a.{suffix}")
