@@ -45,7 +45,7 @@ TEXT_SCHEMA = pa.schema(
 class GenerateJob(ShardedJob):
     """Generates texts for the labelled pools, in shards."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION
+    version: ClassVar[int] = CHECKPOINT_VERSION + 1  # without wrong candidates
     verb: ClassVar[str] = "generating texts for"
     memory_advice: ClassVar[str] = "Lower `generator.max_source_tokens` or `generator.max_target_tokens`."
 

@@ -22,10 +22,11 @@ from icalib.data.batching import ordered_batches
 from icalib.data.generated import TextKind
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
+from icalib.data.splits import text_key
 from icalib.encoders.backbone import backbone_digest, quiet_transformers
 from icalib.encoders.transfer import to_device
 from icalib.generation.generator import AbstractGenerator, Context, Task
-from icalib.generation.retrieval import gold, is_like_gold, question_index, training_pools, training_rows
+from icalib.generation.retrieval import gold, is_like_gold, question_index, training_pools, training_rows, wrong_keys
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
@@ -56,7 +57,7 @@ class LanguageModel(AbstractGenerator):
         """Name on the Hugging Face Hub such as facebook/bart-base, or a folder."""
         training: EpochsRequired = TrainingSettings(epochs=3, max_tokens_per_batch=4096)
         """Optimiser and schedule of fine-tuning; without validation, the last weights are kept."""
-        max_source_tokens: int = Field(default=256, ge=1)
+        max_source_tokens: int = Field(default=256, ge=2)
         """Maximum number of source tokens; contexts are truncated at their start, answers at their end."""
         max_target_tokens: int = Field(default=64, ge=2)
         """Maximum number of generated tokens."""
@@ -88,14 +89,14 @@ class LanguageModel(AbstractGenerator):
 
     @override
     def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[str]]:
-        written = self._write("answer", [context_texts(pool) for pool in pools], number, seed)
+        answers = self._answers(pools, number, seed)
         return [
-            [text for text in texts if not is_like_gold(text, pool)] for pool, texts in zip(pools, written, strict=True)
+            [text for text in texts if not is_like_gold(text, pool)] for pool, texts in zip(pools, answers, strict=True)
         ]
 
     @override
     def right_answers(self, pools: Sequence[Pool], seed: int) -> list[list[str]]:
-        return self._write("answer", [context_texts(pool) for pool in pools], 1, seed)
+        return self._answers(pools, 1, seed)
 
     @override
     def contexts(self, pools: Sequence[Pool], seed: int) -> list[list[Context]]:
@@ -111,6 +112,14 @@ class LanguageModel(AbstractGenerator):
                 for index, candidate in enumerate(pool.candidates)
             ]
             for pool in pools
+        ]
+
+    def _answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[str]]:
+        """Generate answers that aren't wrong candidates: such pairs are known to be wrong."""
+        written = self._write("answer", [context_texts(pool) for pool in pools], number, seed)
+        return [
+            [text for text in texts if text_key(text) not in wrong_keys(pool)]
+            for pool, texts in zip(pools, written, strict=True)
         ]
 
     def _write(self, task: Task, sources: Sequence[Sequence[str]], number: int, seed: int) -> list[list[str]]:

@@ -59,6 +59,11 @@ def question_index(context: Sequence[Utterance]) -> int:
     return from_user[-1] if from_user else len(context) - 1
 
 
+def wrong_keys(pool: Pool) -> set[int]:
+    """Return the text keys of the wrong candidates of a labelled pool."""
+    return {text_key(candidate) for index, candidate in enumerate(pool.candidates) if index not in pool.right}
+
+
 def is_like_gold(text: str, pool: Pool) -> bool:
     """Return whether a text is nearly the same as a right answer of a labelled pool."""
     return any(is_near_duplicate(text, pool.candidates[index]) for index in pool.right)
@@ -143,10 +148,10 @@ class Retrieval(AbstractGenerator):
         return tuple(utterance.text for utterance in found.context) if found else ()
 
     def _retrieved(self, pool: Pool) -> Iterator[str]:
-        candidates = {text_key(candidate) for candidate in pool.candidates}
+        wrong = wrong_keys(pool)
         for row in self._repository.ranked(pool.context[question_index(pool.context)].text)[0]:
             text = self._repository.texts[int(row)]
-            if text_key(text) not in candidates and not is_like_gold(text, pool):
+            if text_key(text) not in wrong and not is_like_gold(text, pool):
                 yield text
 
     @cached_property

@@ -137,3 +137,16 @@ def test_models_that_can_not_write_are_refused_before_anything_is_computed(
         config(tiny_bert).check()
     with pytest.raises(SettingError, match="only 96 positions"):
         Writer(str(language_model), config(language_model, max_target_tokens=200))
+
+
+@pytest.mark.parametrize("language_model", ["bart"], indirect=True)
+def test_a_wrong_candidate_is_no_generated_answer(
+    language_model: Path, tiny_pools: Path, pools: list[Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taught as wrong and as right at once."""
+    pool = pools[0]
+    wrong = next(text for number, text in enumerate(pool.candidates) if number not in pool.right)
+    monkeypatch.setattr(Writer, "write", lambda *_, **__: [[wrong.upper(), "Another text."]])
+    models = {"answer": language_model}
+    generator = config(language_model).build(data=tiny_pools, selection=SELECTION, models=models, device=CPU)
+    assert generator.grey_answers([pool], 2, 1) == generator.right_answers([pool], 1) == [["Another text."]]
