@@ -150,7 +150,7 @@ def _check_labels(config: RunConfig) -> None:
         rows = config.selection.rows(split, "labelled", read_column(config.data, split, "label_order"))
         if not (read_column(config.data, split, "label")[rows] >= 0).any():
             raise SettingError(
-                f"no {split} pool of {config.data} has a known right candidate (`label` is -1 in all pools that this "
+                f"no {split} pool of {config.data} has a known right candidate (`label` is below 0 in all that this "
                 "run uses). Training needs labelled pools; thresholds and metrics need labelled validation and test "
                 "pools. Prepare data with labels in all three splits."
             )
