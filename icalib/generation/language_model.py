@@ -118,8 +118,8 @@ class LanguageModel(AbstractGenerator):
         """Generate answers that aren't wrong candidates: such pairs are known to be wrong."""
         written = self._write("answer", [context_texts(pool) for pool in pools], number, seed)
         return [
-            [text for text in texts if text_key(text) not in wrong_keys(pool)]
-            for pool, texts in zip(pools, written, strict=True)
+            [text for text in texts if text_key(text) not in wrong]
+            for texts, wrong in zip(written, map(wrong_keys, pools), strict=True)
         ]
 
     def _write(self, task: Task, sources: Sequence[Sequence[str]], number: int, seed: int) -> list[list[str]]:
