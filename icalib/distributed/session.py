@@ -243,9 +243,11 @@ def _nodes() -> list[Node]:
     """Return the live nodes that models run on: those with GPUs if there are any, else all."""
     import ray
 
+    here = ray.get_runtime_context().get_node_id()
+    check_alive(here)
     alive = alive_nodes()
     cpus = {node.id: node.cpus for node in alive}
-    reserved, here = float(os.environ.get(DRIVER_CPUS, "0")), ray.get_runtime_context().get_node_id()
+    reserved = float(os.environ.get(DRIVER_CPUS, "0"))
     # With several nodes on one machine, Ray may report another one than the one that runs the driver.
     cpus[here if cpus.get(here, 0.0) >= reserved else max(cpus, key=lambda node: cpus[node])] -= reserved
     nodes = [node._replace(cpus=int(cpus[node.id])) for node in alive]

@@ -196,6 +196,13 @@ def test_what_is_planned_fits(nodes: list[tuple[int, int]], workers: int) -> Non
             assert room_for_workers(resources) >= resources.num_workers == workers
 
 
+def test_the_death_of_the_driver_s_own_node_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster((2, 0))
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "dead"))
+    with pytest.raises(ClusterError, match=r"`raylet` on this machine has died.*same command again"):
+        room_for_workers(Resources(1, False, 1, 1))
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
