@@ -25,7 +25,7 @@ from icalib.distributed.session import is_one_cpu_node, max_calls, room_for_work
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
 from icalib.stages.resources import Resources
-from icalib.training.job import TrainingJob, complete_posterior
+from icalib.training.job import TrainingJob, complete_posterior, run_task
 from icalib.training.settings import TrainingSettings
 
 _MAX_FAILURES = 3  # without a checkpoint between them
@@ -67,9 +67,10 @@ def _run_tasks(folder: Path, resources: Resources, tasks: Sequence[PosteriorTask
     try:
         return ray.get([task.remote(shared, index) for index in range(len(tasks))])
     except RayError as error:
+        _raise_user_error(error)
         raise IcalibError(
-            f"the posterior's tasks in {folder} failed after 3 retries: {error}. Run the same command again: it "
-            "resumes from the trained weights."
+            f"the posterior's tasks in {folder} failed: {getattr(error, 'cause', error)}. Run the same command again: "
+            "it resumes from the last checkpoint."
         ) from error
 
 
@@ -78,7 +79,7 @@ def _run_task(tasks: Sequence[PosteriorTask], index: int) -> Any:
 
     torch.set_num_threads(1)
     try:
-        return tasks[index]()
+        return run_task(tasks[index])
     finally:
         torch.cuda.empty_cache()  # a training may be next on this GPU; does nothing without one
 

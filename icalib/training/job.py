@@ -162,9 +162,15 @@ def _memory_advice(training: TrainingSettings) -> str:
     )
 
 
+def run_task(task: PosteriorTask) -> Any:
+    """Run a task in this process."""
+    with reraise_oom("computing the posterior", _SMALLER_POSTERIOR):
+        return task()
+
+
 def run_here(tasks: Sequence[PosteriorTask]) -> list[Any]:
     """Run tasks sequentially in this process."""
-    return [task() for task in tasks]
+    return [run_task(task) for task in tasks]
 
 
 def complete_posterior(job: TrainingJob, folder: Path, run_tasks: RunTasks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from icalib.core.errors import Abandoned, DamagedFileError, IcalibError, Setting
 from icalib.core.events import EpochFinished, Event, Progress, ignore
 from icalib.core.files import read_json
 from icalib.distributed.executor import map_shards
-from icalib.distributed.training import train
+from icalib.distributed.training import _run_tasks, train
+from icalib.inference.cholesky import NumericalError
 from icalib.stages.resources import Resources
 
 pytestmark = pytest.mark.ray
@@ -109,6 +111,25 @@ def test_what_a_dead_controller_reserved_is_free_for_the_next_try(
     train(train_job(tiny_pools, tiny_bert, tmp_path, epochs=40, patience=40), tmp_path, TWO_WORKERS, "teacher", killer)
     assert killer.killed == 1
     assert read_json(tmp_path / "result.json")["world_size"] == 2
+
+
+def no_factor() -> None:
+    raise NumericalError("matrices have no Cholesky factor")
+
+
+def no_memory() -> None:
+    raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes. Error code 12")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [(no_factor, "^matrices have no Cholesky factor$"), (no_memory, r"^the machine's memory ran out.*`head\.support")],
+)
+def test_what_only_a_user_can_mend_in_a_posterior_is_told_alone(
+    local_ray: None, tmp_path: Path, task: Callable[[], None], message: str
+) -> None:
+    with pytest.raises(IcalibError, match=message):
+        _run_tasks(tmp_path, ONE_WORKER, [task])
 
 
 @pytest.mark.nightly
