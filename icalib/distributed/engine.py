@@ -7,6 +7,8 @@ import io
 import json
 import logging
 import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -73,6 +75,7 @@ class DeepSpeedEngine:
         optimizer = make_optimizer(model, settings)
         self._peaks = [group["peak_lr"] for group in optimizer.param_groups]
         if settings.zero_stage == 3:
+            model.whole = self._whole
             for weight in model.weights_read_elsewhere:
                 self._deepspeed.zero.register_external_parameter(model, weight)
         self._engine, *_ = self._deepspeed.initialize(
@@ -116,8 +119,11 @@ class DeepSpeedEngine:
         module = self._engine.module
         if self._settings.zero_stage < 3:
             return module.state_dict() if self.rank == 0 else {}
-        with self._deepspeed.zero.GatheredParameters(list(module.parameters()), modifier_rank=None):
+        with self._whole(module.parameters()):
             return {name: t.detach().cpu().clone() for name, t in module.state_dict().items()} if self.rank == 0 else {}
+
+    def _whole(self, weights: Iterable[Tensor]) -> AbstractContextManager[Any]:
+        return self._deepspeed.zero.GatheredParameters(list(weights), modifier_rank=None)
 
     def save(self, state: dict[str, Any]) -> None:
         """Save a checkpoint; every worker writes its part."""

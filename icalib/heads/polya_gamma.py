@@ -170,7 +170,7 @@ class PolyaGammaHead(PosteriorHead):
             projected_BD = self._project(features_BD)
             conditional = self._conditional_on(projected_BD.device)
             cross_BN = self.kernel(projected_BD, self._state["features"].to(projected_BD))
-            prior_var_B = self.kernel.diagonal(projected_BD)
+            prior_var_B = self.kernel(projected_BD)
             return LogitPosterior(*conditional.predict(cross_BN, prior_var_B, mean_B.to(projected_BD)))
 
     @override
@@ -252,9 +252,9 @@ class ScaledKernel(nn.Module):
             else:
                 self.register_buffer(scale, start, persistent=False)
 
-    def forward(self, x_AD: Tensor, x_BD: Tensor) -> Tensor:
-        """Return the kernel matrix [A, B]."""
-        return self.with_scales(x_AD, x_BD, self.log_scales)
+    def forward(self, x_AD: Tensor, x_BD: Tensor | None = None) -> Tensor:
+        """Return the kernel matrix [A, B], or of each point with itself [A]; elsewhere ZeRO 3 has no scales to read."""
+        return self._diagonal(x_AD) if x_BD is None else self.with_scales(x_AD, x_BD, self.log_scales)
 
     @property
     def log_scales(self) -> Tensor:
@@ -266,8 +266,7 @@ class ScaledKernel(nn.Module):
         length_scale, output_scale = log_scales.exp().split(1)
         return output_scale * _unit_kernel(self._name, x_AD / length_scale, x_BD / length_scale)
 
-    def diagonal(self, x_BD: Tensor) -> Tensor:
-        """Return the kernel of each point with itself [B]."""
+    def _diagonal(self, x_BD: Tensor) -> Tensor:
         squared_B = (x_BD / self.log_length_scale.exp()).square().sum(-1)
         unit_B = squared_B if self._name == "linear" else torch.ones_like(squared_B)
         return self.log_output_scale.exp() * unit_B

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -24,6 +26,10 @@ class Model(nn.Module):
     def weights_read_elsewhere(self) -> Sequence[Tensor]:
         """Weights that are read outside the module that owns them; engines that shard weights need to know them."""
         return ()
+
+    def whole(self, weights: Iterable[Tensor]) -> AbstractContextManager[Any]:
+        """Return a context in which weights can be read at any time; engines that shard weights replace this."""
+        return nullcontext()
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
         """Write a self-contained checkpoint of this model."""

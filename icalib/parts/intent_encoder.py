@@ -57,7 +57,8 @@ class IntentEncoder(BiEncoder):
     @property
     def model(self) -> IntentModel:
         """The heads as regressions."""
-        return IntentModel(*(_weights(head.state_dict()) for head in self.heads))
+        with self.whole(self.heads.parameters()):
+            return IntentModel(*(_weights(head.state_dict()) for head in self.heads))
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, texts: Batch, before: Tensor, own_NK: Tensor

@@ -10,25 +10,14 @@ from typing import Any, cast
 
 import pytest
 import torch
-import torch.distributed as dist
 from helpers.gathering import RunsCode
 from torch import nn
 
 from icalib.core.errors import DamagedFileError, SettingError
 from icalib.distributed.checkpoints import STATE, OwnCheckpoints
-from icalib.distributed.engine import DeepSpeedEngine, load_deepspeed
+from icalib.distributed.engine import DeepSpeedEngine
 from icalib.models.model import Model
 from icalib.training.settings import TrainingSettings
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """The process group of a lone worker."""
-    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():
-        monkeypatch.setenv(name, value)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    load_deepspeed().comm.destroy_process_group()
 
 
 class Line(nn.Linear):
