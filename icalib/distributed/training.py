@@ -245,9 +245,11 @@ def _worker_alone(config: dict[str, Any]) -> None:
 
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # by default it opens a port to all
+    linear = torch.nn.functional.linear
     try:
         _worker(config, OwnCheckpoints(local_path(config["folder"])))
     finally:
+        torch.nn.functional.linear = linear  # ZeRO 3's own would stay, and round what this process computes next
         comm = load_deepspeed().comm  # DeepSpeed would keep the group for the process's next training
         (comm if comm.is_initialized() else dist).destroy_process_group()
 

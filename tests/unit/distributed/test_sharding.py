@@ -1,4 +1,4 @@
-"""Models whose weights ZeRO 3 shards, before and between their updates; no Ray is started."""
+"""Models whose weights ZeRO 3 shards, and what it leaves in a process; no Ray is started."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from helpers.runs import CPU
 from helpers.tiny_models import ranker_config, token_store
 from helpers.train_jobs import answer_job, job_of
+from torch.nn import functional
 
 from icalib.data.pools import read_pool_set
+from icalib.distributed import training
 from icalib.distributed.checkpoints import OwnCheckpoints
 from icalib.distributed.engine import DeepSpeedEngine
 from icalib.heads.head import Support
@@ -55,3 +57,18 @@ def test_sharded_weights_validate_as_whole_ones(
     whole = validation.metrics([validation(model, 0, 1)])
     DeepSpeedEngine(model, job.loop_settings, CPU, OwnCheckpoints(tokens))
     assert validation.metrics([validation(model, 0, 1)]) == pytest.approx(whole, abs=1e-5)
+
+
+def test_sharding_leaves_torch_as_it_was_for_what_the_process_computes_next(
+    environment: None, tiny_pools: Path, tiny_bert: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = learnt_kernel(tiny_pools, tiny_bert, tokens)
+    linear = functional.linear
+
+    def work(config: dict[str, str], checkpoints: OwnCheckpoints) -> None:
+        DeepSpeedEngine(job.prepare(CPU).model, job.loop_settings, CPU, checkpoints)
+        assert functional.linear is not linear
+
+    monkeypatch.setattr(training, "_worker", work)
+    training._worker_alone({"folder": str(tokens)})
+    assert functional.linear is linear
