@@ -157,3 +157,10 @@ class DeepSpeedEngine:
                 f"has {self.world_size} with stage {own}. Use --workers {num_workers} and stage {stage} to resume, or "
                 "--fresh to train from scratch."
             )
+
+    def close(self) -> None:
+        """Remove ZeRO's hooks and list of models, by which the weights would stay in memory."""
+        from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+
+        self._engine.destroy()
+        FWD_MODULE_STACK.clear()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -252,6 +253,7 @@ def _worker_alone(config: dict[str, Any]) -> None:
         torch.nn.functional.linear = linear  # ZeRO 3's own would stay, and round what this process computes next
         comm = load_deepspeed().comm  # DeepSpeed would keep the group for the process's next training
         (comm if comm.is_initialized() else dist).destroy_process_group()
+        gc.collect()  # of DeepSpeed's cycles, or this process keeps models with their optimiser states
 
 
 def _worker_of_several(config: dict[str, Any]) -> None:
@@ -269,7 +271,9 @@ def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
     job, folder, device = read_job(config["job"]), local_path(config["folder"]), ray.train.torch.get_device()
     job.pull()
 
-    def make_engine(model: Model, settings: TrainingSettings) -> DeepSpeedEngine:
-        return DeepSpeedEngine(model, settings, device, checkpoints)
+    with ExitStack() as stack:
 
-    run_training(job, folder, device, make_engine, lambda model: WorkerReporter(model, folder))
+        def make_engine(model: Model, settings: TrainingSettings) -> DeepSpeedEngine:
+            return stack.enter_context(closing(DeepSpeedEngine(model, settings, device, checkpoints)))
+
+        run_training(job, folder, device, make_engine, lambda model: WorkerReporter(model, folder))

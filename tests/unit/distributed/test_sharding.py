@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from helpers.runs import CPU
@@ -17,6 +19,7 @@ from icalib.distributed.checkpoints import OwnCheckpoints
 from icalib.distributed.engine import DeepSpeedEngine
 from icalib.heads.head import Support
 from icalib.heads.polya_gamma import PolyaGammaHead
+from icalib.models.model import Model
 from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.training.job import TrainingJob
 from icalib.training.settings import TrainingSettings
@@ -59,16 +62,19 @@ def test_sharded_weights_validate_as_whole_ones(
     assert validation.metrics([validation(model, 0, 1)]) == pytest.approx(whole, abs=1e-5)
 
 
-def test_sharding_leaves_torch_as_it_was_for_what_the_process_computes_next(
+def test_a_training_leaves_torch_as_it_was_and_no_model_to_what_its_process_computes_next(
     environment: None, tiny_pools: Path, tiny_bert: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = learnt_kernel(tiny_pools, tiny_bert, tokens)
-    linear = functional.linear
+    linear, models = functional.linear, list[ref[Model]]()
 
     def work(config: dict[str, str], checkpoints: OwnCheckpoints) -> None:
-        DeepSpeedEngine(job.prepare(CPU).model, job.loop_settings, CPU, checkpoints)
-        assert functional.linear is not linear
+        model = job.prepare(CPU).model
+        models.append(ref(model))
+        with closing(DeepSpeedEngine(model, job.loop_settings, CPU, checkpoints)):
+            assert functional.linear is not linear
 
     monkeypatch.setattr(training, "_worker", work)
     training._worker_alone({"folder": str(tokens)})
     assert functional.linear is linear
+    assert [one() for one in models] == [None]
