@@ -159,8 +159,5 @@ class DeepSpeedEngine:
             )
 
     def close(self) -> None:
-        """Remove ZeRO's hooks and list of models, by which the weights would stay in memory."""
-        from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
-
+        """Remove ZeRO's hooks and buckets, by which weights would stay in memory; of ZeRO 3 some still do."""
         self._engine.destroy()
-        FWD_MODULE_STACK.clear()

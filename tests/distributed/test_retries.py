@@ -125,7 +125,7 @@ def no_memory() -> None:
     ("task", "message"),
     [(no_factor, "^matrices have no Cholesky factor$"), (no_memory, r"^the machine's memory ran out.*`head\.support")],
 )
-def test_what_only_a_user_can_mend_in_a_posterior_is_told_alone(
+def test_what_only_a_user_can_fix_in_a_posterior_is_told_alone(
     local_ray: None, tmp_path: Path, task: Callable[[], None], message: str
 ) -> None:
     with pytest.raises(IcalibError, match=message):
