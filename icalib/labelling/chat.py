@@ -75,7 +75,8 @@ class Chat:
                 seconds = _BACKOFF_S * 2 ** (number - 1) if busy.seconds is None else busy.seconds
                 if number == _TRIES or seconds > _MAX_WAIT_S:
                     again = f" and asks to wait {seconds:.0f} s" if busy.seconds else ""
-                    raise self._error(f"{busy}{again}", "Try later, with fewer --requests-per-minute") from None
+                    cure = "Try later, with fewer --requests-per-minute, or check --url"
+                    raise self._error(f"{busy}{again}", cure) from None
                 self._note(f"{self._url} {busy}; waiting {seconds:.0f} s")
                 with self._lock:
                     self._next = max(self._next, time.monotonic() + seconds)

@@ -133,7 +133,7 @@ def test_a_busy_endpoint_is_asked_again_when_it_says(labelled: Path, tmp_path: P
     [
         (Response(status=401, body=b'{"error": "no such key: sk-secret"}'), r"401 .*\*\*\*.*--key-variable"),
         (Response(status=429, headers={"Retry-After": "86400"}), "asks to wait 86400 s"),
-        (Response(status=503), "503 .*Try later"),
+        (Response(status=503), "503 .*Try later, .* check --url"),
         (Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "302"),
         (Response(body=b"<html>"), "no chat completion .*Check --url"),
         (Response(body=b"x" * 2**21), "more than 1048576 bytes"),
