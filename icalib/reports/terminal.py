@@ -205,6 +205,8 @@ def print_calibration(calibrator: Calibrator, console: Console | None = None) ->
     chosen = "none is better, so scores stay as they are" if calibrator.method == UNCHANGED else calibrator.method
     console.print(Text(f"scores are read as {read_as}"))
     console.print(Text(f"chosen by cross-validation: {chosen}"))
+    for note in calibrator.notes:
+        console.print(Text(f"note: {note}"))
 
 
 def print_judged(found: JudgedMetrics) -> None:

@@ -112,3 +112,21 @@ def test_every_draw_of_the_halves_has_right_candidates_in_both(seed: int) -> Non
 def test_huge_scores_are_refused() -> None:
     with pytest.raises(DataError, match=r"found a score of magnitude .*e\+300. Expected scores up to 1e\+100"):
         calibrate(replace(POOLS, logit=POOLS.logit * 1e299), "logit")
+
+
+def test_scores_of_which_low_ones_are_good_are_noticed() -> None:
+    pools = scored_pools(none_right=0.0, levels=2.0)
+    assert calibrate(pools).notes == ()
+    [note] = calibrate(replace(pools, logit=-pools.logit)).notes
+    assert note.startswith("right candidates have lower scores than wrong ones in ")
+    assert note.endswith("calibrate its negative")
+
+
+def test_a_softmax_that_is_not_tried_for_a_few_queries_is_said() -> None:
+    found = calibrate(replace(POOLS, label=right_in(395)))
+    assert OF_QUERIES not in found.metrics
+    [note] = (note for note in found.notes if OF_QUERIES in note)
+    assert "of 400 queries 5 have no right candidate" in note
+    several = calibrate(replace(POOLS, label=np.maximum(right_in(400), np.roll(right_in(400), 1))))
+    assert OF_QUERIES not in several.metrics
+    assert not any(OF_QUERIES in note for note in several.notes)
