@@ -55,7 +55,9 @@ def labelled_fraction(template: RunTemplate) -> float:
     pool_set = read_pool_set(template.data)
     fraction = template.labelled if template.labelled is not None else pool_set.default_labelled_fraction
     if fraction is None:
-        raise SettingError("`labelled` is missing: which fraction of the training pools is labelled? For example 0.1.")
+        raise SettingError(
+            "`labelled` is missing: which fraction of the training pools is labelled? For example `--labelled 0.1`."
+        )
     return checked_fraction(fraction)
 
 

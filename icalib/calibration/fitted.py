@@ -90,7 +90,10 @@ class FocalInverseMap(FittedMap):
 
 @final
 class PoolSoftmaxMap(FittedMap):
-    """(1 − p_none) softmax(a f) over the candidates of a pool, of which at most one is right."""
+    """(1 − p_none) softmax(a f) over the candidates of a pool, of which at most one is right.
+
+    A candidate without any other, of which a softmax says nothing, has a pair's probability if p_none isn't known.
+    """
 
     kind: Literal["pool-softmax"] = "pool-softmax"
     slope: Annotated[PositiveFloat, FiniteFloat]  # a
@@ -106,7 +109,9 @@ class PoolSoftmaxMap(FittedMap):
         assert sizes_P is not None
         f_N = log_expit(logit_N) if self.of_log_probs else logit_N
         prob = pool_softmax(self.slope * f_N, sizes_P)
-        return prob if p_none_P is None else prob * np.repeat(1 - p_none_P, sizes_P)
+        if p_none_P is None:
+            return np.where(np.repeat(sizes_P, sizes_P) > 1, prob, self.pairs.apply(logit_N))
+        return prob * np.repeat(1 - p_none_P, sizes_P)
 
     @property
     @override

@@ -74,7 +74,10 @@ def read_table(path: Path) -> Iterator[Answer]:
     for (pool_id, annotator), group in groups.items():
         first = next(iter(group.values())).raw
         if sorted(group) != list(range(1, len(group) + 1)):
-            raise first.error(f"pool {pool_id} has the candidates {sorted(group)} and lacks others, numbered from 1")
+            raise first.error(
+                f"pool {pool_id} has the candidates {sorted(group)}, expected all from 1 on",
+                "Add the missing rows, or correct a mistyped `pool_id`.",
+            )
         rows = [group[number] for number in sorted(group)]
         marks = [row.mark for row in rows]
         finished = any(marks) or None not in marks

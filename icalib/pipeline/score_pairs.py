@@ -34,6 +34,7 @@ from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import atomic_write, content_digest, is_unused, read_json, reading, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob, kept
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
+from icalib.core.text import abbreviated
 from icalib.data.questions import Candidates, Pair, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.data.sources.rows import check_distinct
@@ -282,6 +283,9 @@ def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_t
 
 def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance, ...], tuple[str, ...]]:
     context = [values["context"]] if isinstance(values["context"], str) else values["context"]
+    if not isinstance(context, list):
+        cure = "Expected a text, or a list of turns."
+        raise DataError(f"found {abbreviated(context)}", cure, path=path, line=line, field="context")
     if "candidate" in values:
         pair = validated(Pair, {**values, "context": context}, path=path, line=line)
         return pair.context, (pair.candidate,)

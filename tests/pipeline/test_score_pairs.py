@@ -161,7 +161,7 @@ def test_an_object_store_is_read_and_written(
     ("columns", "found"),
     [
         ({"context": ["a", "b"], "candidate": ["c", " "]}, 'line 2, field `candidate`: found " "'),
-        ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found null"),
+        ({"context": ["a", None], "candidate": ["c", "d"]}, "line 2, field `context`: found null. Expected a text"),
         ({"context": [["a"], []], "candidate": ["c", "d"]}, r"line 2, field `context`: found \[\]"),
         ({"context": ["a", "b"], "candidates": [["c"], []]}, r"line 2, field `candidates`: found \[\]"),
         ({"context": ["a", "b"], "candidates": [["c"], None]}, "line 2, field `candidates`: found null"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from icalib.calibration.fitted import AnyMap, pair_logit, prob_logit
+from icalib.calibration.fitted import AffineMap, AnyMap, PoolSoftmaxMap, pair_logit, prob_logit
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 
@@ -42,3 +42,13 @@ def test_a_mean_over_samples_has_the_logit_of_the_mean_probability() -> None:
     found = pair_logit(expit(samples).mean(0), samples.mean(0))
     assert found[0] == pytest.approx(np.log(expit(samples[:, 0]).mean() / expit(-samples[:, 0]).mean()))
     np.testing.assert_allclose(found[1:], [55, -55])  # the probabilities are 1 and 0 to every digit
+
+
+def test_a_candidate_without_others_has_the_probability_of_a_pair() -> None:
+    """A softmax over it would be 1; with a probability that none is right it has what that one leaves."""
+    of_pairs = AffineMap(slope=2.0, offset=-1.0)
+    logit, sizes = np.array([0.3, 1.0, 0.0]), np.array([1, 2])
+    prob = PoolSoftmaxMap(slope=1.0, pairs=of_pairs).apply(logit, sizes)
+    np.testing.assert_allclose(prob, [expit(-0.4), expit(1.0), expit(-1.0)])
+    prob = PoolSoftmaxMap(slope=1.0, pairs=of_pairs).apply(logit, sizes, np.array([0.4, 0.1]))
+    np.testing.assert_allclose(prob, [0.6, 0.9 * expit(1.0), 0.9 * expit(-1.0)])

@@ -210,7 +210,7 @@ def test_what_does_not_fit_the_pools_is_refused_by_record(
     [
         (3, 4, "maybe", "field `right`: found 'maybe', expected 1, 0 or nothing"),
         (3, 2, "1", "is in two rows"),
-        (3, 2, "9", "lacks others"),
+        (3, 2, "9", "expected all from 1 on"),
         (3, 3, "another text", "are not those of"),
         (0, 4, "wrong?", "has no column right"),
     ],

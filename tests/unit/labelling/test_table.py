@@ -75,5 +75,5 @@ def test_rows_without_a_name_are_the_only_annotators_of_their_pool(
 
 
 def test_rows_without_a_name_beside_two_annotators_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="lacks others"):
+    with pytest.raises(DataError, match="expected all from 1 on"):
         answers_of(tmp_path, [("p", 1, "1", "ann"), ("p", 2, "1", "bob"), ("p", 3, "", "")])
