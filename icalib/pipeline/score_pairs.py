@@ -63,7 +63,7 @@ class PairFile(Settings):
 class ScorePairsJob(ShardedJob):
     """Scores the rows of Parquet files."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 4  # pairs aren't scored beside pools of the same file
+    version: ClassVar[int] = CHECKPOINT_VERSION + 5  # a pool's only candidate has a pair's probability
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch` of the run."
 
