@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -294,8 +294,10 @@ def is_unused(folder: Path) -> bool:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+    """Remove a file or a folder, if it is there; a folder whole, so that a killed process leaves none with parts."""
     if path.is_dir():
+        with suppress(OSError):  # a mount, which has to stay
+            path = path if is_temporary(path) or path.is_symlink() else path.rename(temporary_beside(path))
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -22,8 +22,10 @@ from icalib.core.errors import DataError, SettingError, StorageError
 from icalib.core.files import (  # fmt: skip
     atomic_dir,
     atomic_write,
+    is_temporary,
     read_json,
     remove_abandoned,
+    remove_path,
     temporary_beside,
     write_json,
 )
@@ -192,3 +194,14 @@ def test_what_others_are_writing_is_left_alone(tmp_path: Path, monkeypatch: pyte
         path.write_text("")
     remove_abandoned(tmp_path)
     assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_folder_that_is_removed_is_gone_before_its_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a process that is killed leaves a checkpoint that looks whole and lacks its weights."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "weights").touch()
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    remove_path(folder)
+    assert not folder.exists()
+    assert all(map(is_temporary, tmp_path.iterdir()))
