@@ -16,7 +16,7 @@ from results import TABLES, read_table
 IMAGES = Path(__file__).resolve().parent / "images"
 INK, GRID = "#1c2733", "#d7dce2"
 STEPS = {
-    "dialogues alone": ("`dual-encoder` (two pre-trainings, no labels)", "#9aa5b1"),
+    "dialogues alone": ("`dual-encoder` (no labels, two pre-trainings)", "#9aa5b1"),
     "sentence-transformers": ("SentenceTransformer, dialogues, then labels", "#c7a4a4"),
     "labels (bert)": ("`bert`", "#5b8def"),
     "… + self-training": ("`tsst`", "#2f6f9f"),
@@ -57,9 +57,9 @@ def _parts() -> Figure:
     """R@1 by what is learnt from, a panel a corpus; bars are the standard deviation over seeds."""
     figure = Figure(figsize=(8.6, 3.2), layout="constrained")
     panels = figure.subplots(1, len(CORPORA), sharex=True, sharey=True)
-    table = read_table(TABLES / "peers-seeds.yaml")
+    table = read_table(TABLES / "peers-labels.yaml")
     for axes, title in zip(panels, CORPORA, strict=True):
-        rows = {row["method"]: row[title] for row in table.rows}
+        rows = {row["method"]: row[f"{title}, 180"] for row in table.rows}
         for place, (method, colour) in enumerate(STEPS.values()):
             mean, deviation = rows[method]
             axes.barh(place, mean, xerr=deviation, color=colour, height=0.68, error_kw={"ecolor": INK})
