@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 PREFIX = "dual_encoder."  # starts the names of its weights in a checkpoint
 _CPU = torch.device("cpu")
 _TEXTS_ON_DEVICE = 16384  # whose vectors are on the device at a time
+_FEW_TEXTS = 32  # of which a pass takes about as long as of one
 
 
 class BiEncoder(Model):
@@ -116,7 +117,7 @@ def crossed_cosines(
     number = {key: index for index, key in enumerate(texts)}
     context_N, candidate_N = (np.array([number[pair[side]] for pair in keys], np.int64) for side in (0, 1))
     with autocast(device, resolve_precision(precision, device)):  # each distinct text is encoded once in a pass
-        passes = [text_vectors(encoder, layout, list(texts.values()), device, dropout_seed=s) for s in dropout_seeds]
+        passes = _passes(encoder, layout, list(texts.values()), device, dropout_seeds)
     mean_TN, var_TN = (np.zeros((len(passes), len(keys))) for _ in range(2))
     for half in (range(0, len(passes), 2), range(1, len(passes), 2)):
         candidates = [passes[t][candidate_N].astype(np.float64) for t in half]
@@ -126,6 +127,21 @@ def crossed_cosines(
             mean_TN[t] = cosine_HN.mean(0)
             var_TN[t] = cosine_HN.var(0, ddof=1) if len(half) > 1 else 0.0
     return mean_TN, var_TN
+
+
+def _passes(
+    encoder: TransformerEncoder,
+    layout: Layout,
+    texts: list[Ids],
+    device: torch.device,
+    dropout_seeds: Sequence[int | None],
+) -> Sequence[npt.NDArray[np.float32]]:
+    """Return the vectors of each pass, T times [N, D]; the passes over the few texts of a question are one batch."""
+    first = dropout_seeds[0]
+    if len(texts) <= _FEW_TEXTS and first is not None:  # each text of a batch has masks of its own
+        vectors = text_vectors(encoder, layout, texts * len(dropout_seeds), device, dropout_seed=first)
+        return vectors.reshape(len(dropout_seeds), len(texts), -1)
+    return [text_vectors(encoder, layout, texts, device, dropout_seed=seed) for seed in dropout_seeds]
 
 
 def text_vectors(

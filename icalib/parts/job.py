@@ -44,7 +44,7 @@ ORDER: tuple[PartName, ...] = ("similarity", "intent", "cross")
 class ColumnJob(ShardedJob):
     """Computes a part's column of a part of a split, in shards."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 2  # a shard that was one batch may be two
+    version: ClassVar[int] = CHECKPOINT_VERSION + 3  # a small shard's passes are one batch
     verb: ClassVar[str] = "scoring"
     memory_advice: ClassVar[str] = "Lower `scoring.max_tokens_per_batch`."
 

@@ -115,14 +115,27 @@ def test_validation_is_the_same_however_many_workers_share_the_pools(store: Toke
     assert shared == pytest.approx(alone)
 
 
+@pytest.mark.parametrize("few_texts", [0, 32])
 @pytest.mark.parametrize(("num_passes", "partners"), [(2, {0: [0], 1: [1]}), (5, {0: [0, 2, 4], 3: [1, 3]})])
 def test_passes_of_contexts_meet_those_of_candidates(
-    store: TokenStore, dual: BiEncoder, num_passes: int, partners: dict[int, list[int]]
+    store: TokenStore,
+    dual: BiEncoder,
+    monkeypatch: pytest.MonkeyPatch,
+    num_passes: int,
+    partners: dict[int, list[int]],
+    few_texts: int,
 ) -> None:
+    """Few texts have all their passes in one batch."""
+    monkeypatch.setattr("icalib.models.bi_encoder._FEW_TEXTS", few_texts)
     pools, seeds = [store.pool(0)], list(range(num_passes))
     mean_TN, var_TN = crossed_cosines(dual.encoder, dual.layout, pools, CPU, seeds, precision="fp32")
     texts = [dual.layout.context_ids(pools[0].context, None), *pools[0].candidates]
-    passes = [text_vectors(dual.encoder, dual.layout, texts, CPU, dropout_seed=seed) for seed in seeds]
+    if few_texts:
+        together = text_vectors(dual.encoder, dual.layout, texts * num_passes, CPU, dropout_seed=seeds[0])
+        passes = list(together.reshape(num_passes, len(texts), -1))
+    else:
+        passes = [text_vectors(dual.encoder, dual.layout, texts, CPU, dropout_seed=seed) for seed in seeds]
+    assert not np.allclose(passes[0], passes[1], atol=1e-3)
     for own, others in partners.items():
         cosines = np.stack([passes[other][1:] @ passes[own][0] for other in others])
         assert mean_TN[own] == pytest.approx(cosines.mean(0), abs=1e-6)
