@@ -140,7 +140,7 @@ def _passes(
     first = dropout_seeds[0]
     if len(texts) <= _FEW_TEXTS and first is not None:  # each text of a batch has masks of its own
         vectors = text_vectors(encoder, layout, texts * len(dropout_seeds), device, dropout_seed=first)
-        return vectors.reshape(len(dropout_seeds), len(texts), -1)
+        return list(vectors.reshape(len(dropout_seeds), len(texts), -1))
     return [text_vectors(encoder, layout, texts, device, dropout_seed=seed) for seed in dropout_seeds]
 
 
