@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +78,6 @@ class LocalExecutor:
             run_training(job, folder, self._device, make_engine, make_observer)
             complete_posterior(job, folder, run_here)
         remove(folder / RESUME)
-        gc.collect()  # of cycles that keep the model and its optimiser's state
 
     def map(self, job: ShardedJob, folder: Path, stage: str, emit: Emit) -> None:
         """Compute the shards sequentially."""
