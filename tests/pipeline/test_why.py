@@ -87,6 +87,7 @@ def test_people_see_texts_numbers_and_thresholds(icast: RunFolder, tmp_path: Pat
     for text in (*found.readings[0].candidates[0].shares, "λ⁺", "pseudo label", "round 1, by the teacher"):
         assert text in shown.getvalue()
         assert text in page
+    assert "<footer>Made by icalib from the stages of the run.</footer>" in page  # and no hint for figures
     assert all(one.text[:20] in shown.getvalue() for one in found.readings[0].candidates)
     assert json.loads(json.dumps(found.as_json()))["pool"]["pool_id"] == pool_id
 
