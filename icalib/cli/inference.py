@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from icalib.api.options import Place
 
 Limit = Annotated[int | None, typer.Option(min=1, help="Use at most N pools, the same for every run.")]
+_ROWS_PER_FILE = 20_000
+_CONFIDENCE = 0.9
 
 
 @verb
@@ -41,7 +43,7 @@ def score(
     ),
     rows_per_file: Annotated[
         int, typer.Option(min=1, help="Rows of PAIRS that are scored into one file, the unit of work and of resuming.")
-    ] = 20_000,
+    ] = _ROWS_PER_FILE,
     place: PlaceOptions,
 ) -> None:
     """Write a finished run's predictions for any pools: one row per pair, with probability and uncertainty.
@@ -59,8 +61,12 @@ def score(
     if pairs is not None and data is None:
         if limit is not None:
             raise SettingError("--limit takes the first pools of --data; of PAIRS, give the rows that you want.")
+        if split != "test":
+            raise SettingError(f"--split {split} is for --data: PAIRS have no splits. Leave it out.")
         _score_pairs(run, pairs, out, rows_per_file, place.place())
     elif pairs is None and data is not None:
+        if rows_per_file != _ROWS_PER_FILE:
+            raise SettingError("--rows-per-file is for PAIRS: of --data, one file is written. Leave it out.")
         _score_pools(run, data, split, limit, out, place.place())
     else:
         raise SettingError("give either PAIRS (Parquet files) or --data (a pool folder).")
@@ -203,6 +209,8 @@ def why(
     from icalib.pipeline.why import why as find
     from icalib.reports.why import print_mistakes, print_why, write_why
 
+    if pool is None and out is not None:
+        raise SettingError("--out is the page of one pool. Name the pool, or leave --out out.")
     pull(run)
     if pool is None:
         wrong = mistakes(run)
@@ -230,7 +238,7 @@ def predict(
         float | None,
         typer.Option(help="Answer only so that at most this fraction of the answers is wrong, e.g. 0.1: a promise."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Probability that the promise of --max-error holds.")] = 0.9,
+    confidence: Annotated[float, typer.Option(help="Probability that the promise of --max-error holds.")] = _CONFIDENCE,
     sets: Annotated[
         float | None,
         typer.Option(help="Also give sets of candidates that contain a right one with this probability, e.g. 0.9."),
@@ -252,6 +260,8 @@ def predict(
     from icalib.data.questions import read_questions
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
+    if max_error is None and confidence != _CONFIDENCE:
+        raise SettingError(f"--confidence {confidence:g} is that of a promise. Add --max-error, or leave it out.")
     if out is not None:
         check_no_folder(out)
         check_other_file(out, file, "file of questions")
@@ -302,6 +312,11 @@ def report(
             runs.append(folder)
     if runs:
         page = _report_runs(runs, out)
+    elif out is not None:
+        raise SettingError(
+            "--out is for a report of runs; those of sweeps and experiments are in their folders. Name runs, or leave "
+            "--out out."
+        )
     if in_browser and page is not None:
         webbrowser.open(page.resolve().as_uri())
 

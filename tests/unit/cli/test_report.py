@@ -21,3 +21,7 @@ def test_report_says_where_the_latest_comparison_of_an_experiment_is(
     code, _, err = icalib("report", tmp_path, "--open")  # somebody else may have written the page
     assert (code, opened) == (0, [])
     assert "not opened" in err
+    code, _, err = icalib("report", tmp_path, "--out", tmp_path / "chosen.html")
+    assert code == 2
+    assert "Name runs, or leave --out out" in err
+    assert not (tmp_path / "chosen.html").exists()
