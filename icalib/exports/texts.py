@@ -16,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import SettingError
-from icalib.core.files import read_json
+from icalib.core.files import is_file, read_json
 from icalib.data.encoding import Budget, Encoded, Layout
 from icalib.data.questions import Candidates, validated
 from icalib.data.schema import Pool
@@ -67,8 +67,15 @@ class PairTexts(Settings):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read how an exported folder's texts are written; a SettingError if none has the tokens of training."""
+        """Read how an exported folder's texts are written; a SettingError if none has the tokens of training, or the
+        folder isn't one that was exported.
+        """
         path = folder / EXPORT_FILE
+        if not is_file(path):
+            raise SettingError(
+                f"{folder} is not an exported ranker: it has no {EXPORT_FILE}. Name a folder that `icalib export` "
+                "wrote."
+            )
         texts = read_json(path)["texts"]
         if texts is None:
             raise SettingError(

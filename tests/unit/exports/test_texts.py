@@ -78,6 +78,11 @@ def test_separators_count_as_one_token_when_a_long_context_is_cut(tiny_bert: Pat
     assert stock(context, add_special_tokens=False)["input_ids"] == expected.tolist()
 
 
+def test_a_folder_that_was_not_exported_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="is not an exported ranker"):
+        icalib.pair_texts(tmp_path / "nowhere", ["ok"], ["yes"])
+
+
 def test_a_graph_without_texts_says_that_it_reads_ids(tmp_path: Path) -> None:
     write_json(tmp_path / EXPORT_FILE, {"texts": None})
     with pytest.raises(SettingError, match=r"reads token ids.*README\.md"):
