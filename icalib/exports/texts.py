@@ -16,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 
 from icalib.core.component import Settings, validated_file
 from icalib.core.errors import SettingError
-from icalib.core.files import is_file, read_json
+from icalib.core.files import file_digest, is_file, read_json
 from icalib.data.encoding import Budget, Encoded, Layout
 from icalib.data.questions import Candidates, validated
 from icalib.data.schema import Pool
@@ -85,9 +85,16 @@ class PairTexts(Settings):
         return validated_file(path, cls, texts)
 
 
-@lru_cache(maxsize=4)
 def read_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of an exported folder, which reads separators between utterances as one token each."""
+    """Return the tokenizer of an exported folder, which reads separators between utterances as one token each.
+
+    It is kept until another one is exported to the same path.
+    """
+    return _tokenizer_of(folder.resolve(), file_digest(folder / EXPORT_FILE))
+
+
+@lru_cache(maxsize=4)
+def _tokenizer_of(folder: Path, digest: str) -> Any:
     from transformers import AutoTokenizer
 
     with loading(partial(_unreadable, folder)):

@@ -78,6 +78,17 @@ def test_separators_count_as_one_token_when_a_long_context_is_cut(tiny_bert: Pat
     assert stock(context, add_special_tokens=False)["input_ids"] == expected.tolist()
 
 
+def test_another_ranker_at_the_same_path_is_read_anew(tiny_bert: Path, tiny_roberta: Path, tmp_path: Path) -> None:
+    long = "the laser printer prints blank pages " * 40
+    for backbone, is_bert in ((tiny_bert, True), (tiny_roberta, False)):
+        layout = tiny_ranker(backbone, turn_separators=True).layout
+        stock = stock_tokenizer(str(backbone), layout, has_segments=is_bert)
+        texts = texts_of(layout, Tokenizer(str(backbone)), stock, 3)
+        write_tokenizer(tmp_path, stock)
+        write_json(tmp_path / EXPORT_FILE, {"texts": texts.model_dump(mode="json")})
+        assert icalib.pair_texts(tmp_path, [long], [long]) == texts.pairs(stock, [long], [long])
+
+
 def test_a_folder_that_was_not_exported_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="is not an exported ranker"):
         icalib.pair_texts(tmp_path / "nowhere", ["ok"], ["yes"])
