@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from icalib.core.errors import DamagedFileError
+from icalib.core.files import read_json, reading
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import names_in, pull, remove
 
 STATE = "loop.json"  # the file that is written last: a checkpoint without it is not whole
 
-_CHECKPOINT = re.compile(r"checkpoint_\d")  # Ray has a file checkpoint_manager_snapshot.json beside them
+_LIST = "checkpoint_manager_snapshot.json"  # Ray Train's, of its own checkpoints beside it
+_CHECKPOINT = re.compile(r"checkpoint_\d")
 _OF_ONE = re.compile(r"checkpoint_\d{9}")
 
 
@@ -88,3 +91,20 @@ def last_name(folder: Path) -> str:
 def has_ray_checkpoints(folder: Path) -> bool:
     """Return whether Ray Train's workers have saved a checkpoint, which only they can resume from."""
     return bool(name := last_name(folder)) and not _OF_ONE.fullmatch(name)  # Ray's names begin with the year
+
+
+def remove_unlisted(folder: Path) -> None:
+    """Remove all checkpoints where Ray Train's list of them can't be read or names one that isn't there.
+
+    A full disk or a kill can leave half a list, and a copy of a running training an old one: Ray Train would refuse
+    every further attempt.
+    """
+    path = folder / RESUME / _LIST
+    if _LIST not in names_in(path.parent):
+        return
+    pull(path)
+    with suppress(DamagedFileError), reading(path):
+        names = [entry["checkpoint_dir_name"] for entry in read_json(path)["checkpoint_results"]]
+        if all(STATE in names_in(path.with_name(name)) for name in names):
+            return
+    remove(path.parent)

@@ -20,7 +20,14 @@ from icalib.core.files import read_json
 from icalib.core.job import read_job
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import local_path, location, opened, pull, remove
-from icalib.distributed.checkpoints import Checkpoints, OwnCheckpoints, RayCheckpoints, has_ray_checkpoints, last_name
+from icalib.distributed.checkpoints import (
+    Checkpoints,
+    OwnCheckpoints,
+    RayCheckpoints,
+    has_ray_checkpoints,
+    last_name,
+    remove_unlisted,
+)
 from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerReporter, note_progress
 from icalib.distributed.session import is_one_cpu_node, max_calls, room_for_workers
 from icalib.heads.head import PosteriorTask
@@ -156,6 +163,7 @@ def _free_what_controllers_hold() -> None:
 
 def _attempt(job: TrainingJob, folder: Path, resources: Resources) -> None:
     """Train once; one worker on the cores of one machine does without the processes that Ray Train starts."""
+    remove_unlisted(folder)
     is_alone = resources.num_workers == 1 and is_one_cpu_node(resources)
     if is_alone and not has_ray_checkpoints(folder):
         _run_alone(job, folder, resources)

@@ -18,6 +18,7 @@ from helpers.train_jobs import train_job
 from icalib.core.errors import Abandoned, DamagedFileError, IcalibError, SettingError
 from icalib.core.events import EpochFinished, Event, Progress, ignore
 from icalib.core.files import read_json
+from icalib.core.stage_cache import RESUME
 from icalib.distributed.executor import map_shards
 from icalib.distributed.training import _run_tasks, train
 from icalib.inference.cholesky import NumericalError
@@ -50,6 +51,17 @@ def test_what_only_a_user_can_mend_is_tried_once(
     with pytest.raises(kind, match=message):
         train(job, tmp_path, ONE_WORKER, "teacher", ignore)
     assert trace.read_text().split() == [error]
+
+
+@pytest.mark.nightly
+def test_a_list_of_checkpoints_that_a_full_disk_cut_off_is_left_out(
+    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    cut_off = tmp_path / RESUME / "checkpoint_manager_snapshot.json"
+    cut_off.parent.mkdir()
+    cut_off.touch()
+    train(train_job(tiny_pools, tiny_bert, tmp_path), tmp_path, TWO_WORKERS, "teacher", ignore)
+    assert read_json(tmp_path / "result.json")["world_size"] == 2
 
 
 @pytest.mark.nightly

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from icalib.core.files import write_json
 from icalib.core.stage_cache import RESUME
-from icalib.distributed.checkpoints import STATE, OwnCheckpoints, has_ray_checkpoints, last_name
+from icalib.distributed.checkpoints import STATE, OwnCheckpoints, has_ray_checkpoints, last_name, remove_unlisted
 
 
 def writer(text: str) -> Callable[[Path], None]:
@@ -53,3 +56,32 @@ def test_a_checkpoint_of_ray_train_is_the_last_whoever_wrote_others(tmp_path: Pa
     (rays / STATE).touch()
     assert has_ray_checkpoints(tmp_path)
     assert last_name(tmp_path).startswith("checkpoint_2026")
+
+
+@pytest.mark.parametrize("damage", ["none", "empty", "half", "without checkpoints", "checkpoint gone"])
+def test_checkpoints_that_ray_train_would_refuse_are_removed(damage: str, tmp_path: Path) -> None:
+    listed, name = tmp_path / RESUME / "checkpoint_manager_snapshot.json", "checkpoint_2026-11-25_03-28-42.123456"
+    write_json(listed, {"checkpoint_results": [{"checkpoint_dir_name": name}]})
+    state = listed.with_name(name) / STATE
+    state.parent.mkdir()
+    state.touch()
+    match damage:
+        case "empty":
+            listed.write_text("")
+        case "half":
+            listed.write_bytes(listed.read_bytes()[:30])
+        case "without checkpoints":
+            listed.write_text("{}")
+        case "checkpoint gone":
+            state.unlink()
+        case _:
+            pass
+    remove_unlisted(tmp_path)
+    assert listed.exists() == (damage == "none")
+    assert has_ray_checkpoints(tmp_path) == (damage == "none")
+
+
+def test_checkpoints_of_a_worker_that_is_alone_need_no_list(tmp_path: Path) -> None:
+    OwnCheckpoints(tmp_path).save(writer("own"), 5)
+    remove_unlisted(tmp_path)
+    assert last_name(tmp_path) == "checkpoint_000000005"
