@@ -110,7 +110,16 @@ def component_class(target: Any, base: type[Component]) -> type[Component]:
 
 def short_name(owner: type[Component]) -> str:
     """The class name in kebab case, an acronym being one word: mc-dropout for MCDropout."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", owner.__name__).lower()
+    return _kebab(owner.__name__)
+
+
+def short_target(target: str) -> str:
+    """What names the component class at an import path: for one of icalib's its short name, without importing it."""
+    return _kebab(target.rpartition(".")[2]) if target.startswith("icalib.") else target
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
 def _imported_class(path: str) -> Any:
@@ -256,14 +265,17 @@ def validated(settings_class: type[S], values: Any) -> S:
     try:
         return settings_class.model_validate(values)
     except ValidationError as error:
-        problems = [_described(problem) for problem in error.errors()]
+        problems = [_described(problem, settings_class) for problem in error.errors()]
         more = len(problems) - _MAX_PROBLEMS
         raise SettingError(
             "; ".join(problems[:_MAX_PROBLEMS]) + (f"; and {more} more errors" if more > 0 else "")
         ) from error
 
 
-def _described(problem: Any) -> str:
+def _described(problem: Any, settings_class: type[BaseModel]) -> str:
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+        known = ", ".join(settings_class.model_fields)
+        return f"there is no setting `{shortened(str(problem['loc'][0]))}`; expected one of {known}"
     together = problem["type"] == "value_error" and isinstance(problem["input"], Mapping)
     found = "" if together else f", found {short_repr(problem['input'])}"
     where = f"{shortened('.'.join(map(str, problem['loc'])))}: " if problem["loc"] else ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, cast, final
 
+from icalib.core.component import short_target
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import location
@@ -118,6 +119,8 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     for name, value in settings.items():
         if isinstance(value, Mapping):
             found |= _flat(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
+        elif name == "target":
+            found[prefix.removesuffix(".")] = short_target(value)
         elif value is not None:
             found[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value, default=str)
     return found

@@ -14,6 +14,7 @@ from icalib.core.component import (
     component_class,
     full_path,
     has_setting,
+    validated,
     with_setting,
     with_settings,
 )
@@ -126,6 +127,11 @@ def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
     with pytest.raises(SettingError, match=hint):
         with_setting(Car(), path, 1)
     assert not has_setting(Car(), path)
+
+
+def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SettingError, match=r"no setting `enigne`; expected one of .*engine"):
+        validated(Car, {"enigne": {}})
 
 
 @pytest.mark.parametrize(

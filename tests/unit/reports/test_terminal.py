@@ -119,6 +119,17 @@ def test_runs_with_other_settings_are_rows_of_their_own(tmp_path: Path) -> None:
     assert all(label in report.read_text() for label in labels[:3])
 
 
+def test_a_row_names_a_component_as_a_setting_does(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    targets = ("icalib.calibration.calibrator.PriorShift", "my_lab.calibrators.MeanMatching")
+    found = [
+        write_run(tmp_path / str(number), data, "tsst", 1, config={"settings": {"calibration": {"target": target}}})
+        for number, target in enumerate(targets)
+    ]
+    labels = [row.label for row in method_rows(run_results(found))]
+    assert labels == ["tsst@calibration=prior-shift", "tsst@calibration=my_lab.calibrators.MeanMatching"]
+
+
 def test_equal_runs_of_two_experiments_count_once(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
     results = run_results([_limited(tmp_path / name, data, "tsst", 1, 100) for name in ("first", "second")])
