@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from icalib.core.errors import DamagedFileError
-from icalib.core.files import read_json, reading
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import names_in, pull, remove
 
@@ -94,7 +93,7 @@ def has_ray_checkpoints(folder: Path) -> bool:
 
 
 def remove_unlisted(folder: Path) -> None:
-    """Remove all checkpoints where Ray Train's list of them can't be read or names one that isn't there.
+    """Remove all checkpoints where Ray Train's list of them is cut off or names one that isn't there.
 
     A full disk or a kill can leave half a list, and a copy of a running training an old one: Ray Train would refuse
     every further attempt.
@@ -103,8 +102,11 @@ def remove_unlisted(folder: Path) -> None:
     if _LIST not in names_in(path.parent):
         return
     pull(path)
-    with suppress(DamagedFileError), reading(path):
-        names = [entry["checkpoint_dir_name"] for entry in read_json(path)["checkpoint_results"]]
-        if all(STATE in names_in(path.with_name(name)) for name in names):
-            return
-    remove(path.parent)
+    content = path.read_bytes()  # an error of the file system says nothing about the checkpoints, which stay
+    try:
+        names = [str(entry["checkpoint_dir_name"]) for entry in json.loads(content)["checkpoint_results"]]
+    except (ValueError, LookupError, TypeError):
+        remove(path.parent)
+        return
+    if not all(STATE in names_in(path.with_name(name)) for name in names):
+        remove(path.parent)

@@ -37,7 +37,7 @@ TWO_WORKERS = Resources(num_workers=2, use_gpu=False, cpus_per_worker=1, num_sco
         ("memory", IcalibError, r"GPU's memory ran out.*2.00 GiB.*`max_tokens_per_batch` \(it is 8192\).*accumulation"),
     ],
 )
-def test_what_only_a_user_can_mend_is_tried_once(
+def test_what_only_a_user_can_fix_is_tried_once(
     local_ray: None,
     tiny_pools: Path,
     tiny_bert: Path,

@@ -130,7 +130,7 @@ def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SettingError, match=r"no setting `enigne`; expected one of .*engine"):
+    with pytest.raises(SettingError, match=r"`enigne` is unknown; expected one of .*engine"):
         validated(Car, {"enigne": {}})
 
 

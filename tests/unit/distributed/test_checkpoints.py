@@ -81,6 +81,14 @@ def test_checkpoints_that_ray_train_would_refuse_are_removed(damage: str, tmp_pa
     assert has_ray_checkpoints(tmp_path) == (damage == "none")
 
 
+def test_an_error_of_the_file_system_removes_no_checkpoint(tmp_path: Path) -> None:
+    OwnCheckpoints(tmp_path).save(writer("own"), 5)
+    (tmp_path / RESUME / "checkpoint_manager_snapshot.json").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        remove_unlisted(tmp_path)
+    assert last_name(tmp_path) == "checkpoint_000000005"
+
+
 def test_checkpoints_of_a_worker_that_is_alone_need_no_list(tmp_path: Path) -> None:
     OwnCheckpoints(tmp_path).save(writer("own"), 5)
     remove_unlisted(tmp_path)
