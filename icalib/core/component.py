@@ -274,7 +274,8 @@ def validated(settings_class: type[S], values: Any) -> S:
 
 def _described(problem: Any, settings_class: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-        return f"`{shortened(str(problem['loc'][0]))}` is unknown; expected one of {', '.join(settings_class.model_fields)}"
+        known = ", ".join(settings_class.model_fields)
+        return f"`{shortened(str(problem['loc'][0]))}` is unknown; expected one of {known}"
     together = problem["type"] == "value_error" and isinstance(problem["input"], Mapping)
     found = "" if together else f", found {short_repr(problem['input'])}"
     where = f"{shortened('.'.join(map(str, problem['loc'])))}: " if problem["loc"] else ""
