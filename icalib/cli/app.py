@@ -14,9 +14,9 @@ from icalib.cli.groups import with_groups
 from icalib.cli.interrupts import resumable
 from icalib.core.errors import IcalibError
 from icalib.core.files import system_error
+from icalib.core.process import WAITING, collect_rarely
 from icalib.core.text import message, printable, shortened
 from icalib.core.version import __version__
-from icalib.stages.resources import WAITING
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -70,6 +70,7 @@ def subverb(group: typer.Typer, name: str) -> Callable[[F], F]:
 
 def main() -> None:
     """Run the command line; errors that a user can fix are printed without a traceback."""
+    collect_rarely()
     for name, value in WAITING.items():  # before torch is imported
         os.environ.setdefault(name, value)
     try:

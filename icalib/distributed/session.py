@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.interrupts import Terminated
-from icalib.stages.resources import WAITING, Resources
+from icalib.core.process import WAITING, collect_rarely
+from icalib.stages.resources import Resources
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,8 +58,9 @@ DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
 """Environment variable: the CPU cores that a submitted job's own process reserves; trainings can't use them."""
 
 
-def quiet_worker() -> None:
-    """Silence routine notices of Ray, DeepSpeed and torch; runs first in every Ray worker."""
+def set_up_worker() -> None:
+    """Start quickly, and silence routine notices of Ray, DeepSpeed and torch; runs first in every Ray worker."""
+    collect_rarely()
     logging.getLogger("ray.train").setLevel(logging.ERROR)  # the cleaner of placement groups misses the dashboard
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
@@ -97,7 +99,7 @@ def start(
         "logging_level": "ERROR",
         "log_to_driver": False,
         "runtime_env": {
-            "worker_process_setup_hook": quiet_worker,
+            "worker_process_setup_hook": set_up_worker,
             "env_vars": {name: os.environ[name] for name in EVERYWHERE},
         },
     }

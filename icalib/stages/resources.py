@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
-"""How threads wait for one another: a compromise. Two threads update MiniLM 0.82 (1,000 turns), 0.97 (10,000) and 1
-(300,000, OpenMP's default) times as fast on an idle machine, and 0.59, 0.41 and 0.07 times beside one busy process."""
-
 
 @dataclass(frozen=True)
 class Resources:
