@@ -165,7 +165,7 @@ def train(
         stalled = stalled_epochs(state.losses[: state.epoch])
         if state.batch == 0:
             model.start_epoch()
-        while len(state.losses) <= state.epoch:  # an unfinished training of an earlier version has none
+        if len(state.losses) == state.epoch:
             state.losses.append({})
         losses = RunningLosses(engine.device)
         while state.batch < len(batches):
