@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -106,7 +106,8 @@ def session(place: Place) -> Generator[Session, None, None]:
         from icalib.distributed.session import has_joined, start, stop
 
         is_users_own = has_joined()
-        start(place.address, note=active.message)
+        with nullcontext() if is_users_own else progress.stage("Ray"):
+            start(place.address, note=active.message)
         try:
             yield active
         finally:

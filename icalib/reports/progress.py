@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Self, final
 
 from rich.console import Console
@@ -30,6 +33,8 @@ _NARROW = 100
 """Below this width a bar is short, so that its numbers are not cut."""
 _INTERVAL_S = 5.0
 """The progress of a stage is at most one line in this time."""
+_SILENCE_S = 10.0
+"""After this time without a line, one says what is still running."""
 
 
 @final
@@ -37,7 +42,7 @@ class TerminalProgress:
     """Shows which stages are running; use it as a context manager.
 
     On a terminal every running stage has a bar. Elsewhere (logs, jobs on a cluster) every event is one plain line, and
-    the progress of a stage is none while it stays the same. With --quiet, nothing is shown.
+    a line comes at least every ten seconds while a stage is running. With --quiet, nothing is shown.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -57,13 +62,27 @@ class TerminalProgress:
         )
         self._tasks: dict[str, TaskID] = {}
         self._last_line: dict[str, tuple[float, str]] = {}
+        self._running: dict[str, float] = {}  # since when
+        self._said = 0.0
+        self._over = threading.Event()
 
     def __enter__(self) -> Self:
+        if not self._console.is_terminal:
+            threading.Thread(target=self._break_silence, daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._over.set()
         if self._tasks:
             self._bars.stop()
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None, None, None]:
+        """Show the block as a stage."""
+        started = time.monotonic()
+        self._started(name)
+        yield
+        self._finished(name, format_seconds(time.monotonic() - started))
 
     def show(self, event: Event) -> None:
         """Show an event; curves and tables show epochs and runs."""
@@ -85,6 +104,7 @@ class TerminalProgress:
         else:
             self._line(f"{stage} …")
             self._last_line[stage] = (time.monotonic(), "")
+            self._running[stage] = time.monotonic()
 
     def _advanced(self, stage: str, done: float, total: float | None, note: str) -> None:
         if self._console.is_terminal:
@@ -101,6 +121,7 @@ class TerminalProgress:
 
     def _finished(self, stage: str, outcome: str) -> None:
         if not self._console.is_terminal:
+            self._running.pop(stage, None)
             self._line(f"{stage}: {outcome if outcome == 'reused' else f'done in {outcome}'}")
             return
         if stage in self._tasks:
@@ -115,5 +136,12 @@ class TerminalProgress:
             self._tasks[stage] = self._bars.add_task("", total=None, stage=escape(stage))
         return self._tasks[stage]
 
+    def _break_silence(self) -> None:
+        while not self._over.wait(_SILENCE_S / 10):
+            now = time.monotonic()
+            if now - self._said >= _SILENCE_S and (running := [*self._running.items()]):
+                self._line(", ".join(f"{stage}: {format_seconds(now - since)} so far" for stage, since in running))
+
     def _line(self, text: str) -> None:
         self._console.print(Text(printable(text)), soft_wrap=True)
+        self._said = time.monotonic()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,18 @@ def test_a_terminal_has_bars_and_one_line_for_each_finished_stage() -> None:
             progress.show(event)
     for shown in ("teacher ━", "see [runs]/x", "✓ teacher  1 min 1 s"):
         assert shown in stream.getvalue()
+
+
+def test_elsewhere_a_line_says_what_goes_on_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icalib.reports.progress._SILENCE_S", 0.1)
+    stream = io.StringIO()
+    with TerminalProgress(Console(file=stream, width=80)) as progress, progress.stage("Ray"):
+        deadline = time.monotonic() + 10
+        while "Ray: 0.1 s so far" not in stream.getvalue():
+            assert time.monotonic() < deadline, stream.getvalue()
+            time.sleep(0.01)
+    assert stream.getvalue().startswith("Ray …\nRay: 0.1 s so far\n")
+    assert re.search(r"Ray: done in \d+\.\d s\n$", stream.getvalue())
 
 
 def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
