@@ -28,7 +28,7 @@ def main() -> None:
     okapi = BM25Okapi(tokens)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        write_index(Path(folder), responses, dialogues.tolist(), "bm25-response")
+        write_index(Path(folder), responses, dialogues, np.arange(len(responses)), "bm25-response")
         building = time.perf_counter() - started
         blocks = query_blocks(
             Path(folder), len(responses), sampler="bm25-response", num_negatives=NUM_NEGATIVES, seed=1

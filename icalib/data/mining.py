@@ -118,13 +118,13 @@ def mine_split(
     path = folder / f"{split}_negatives.npy"
     shape = (spill.num_rows, num_negatives)
     negatives = np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=shape)
-    dialogues = np.fromiter(_dialogue_numbers(spill), np.int64, spill.num_rows)
-    blocks = _blocks(spill, dialogues, together, num_negatives, child_seed(settings.seed, "blocks", split))
+    dialogues, answered = _dialogues_and_queries(spill)
+    blocks = _blocks(spill, dialogues, answered, together, num_negatives, child_seed(settings.seed, "blocks", split))
     queries: list[tuple[Rows, QueryBlock]] = []  # with the rows of the split that their index has
     indices: list[Path] = []
     for number, rows in enumerate(blocks):
         index = folder / f"{split}_index_{number}"
-        write_index(index, _Responses(spill, rows), dialogues[rows].tolist(), settings.negative_sampler)
+        write_index(index, _Responses(spill, rows), dialogues[rows], answered[rows], settings.negative_sampler)
         push(index)
         indices.append(index)
         seed = child_seed(settings.seed, "negatives", split, number)
@@ -142,7 +142,7 @@ def mine_split(
     return negatives
 
 
-def _blocks(spill: Spill, dialogues: Rows, size: int, num_negatives: int, seed: int) -> list[Rows]:
+def _blocks(spill: Spill, dialogues: Rows, queries: Rows, size: int, num_negatives: int, seed: int) -> list[Rows]:
     """Return the rows of blocks of about `size` rows, and not many more than `MINING_BLOCK`.
 
     Each has dialogues drawn at random, as neighbours in a source may be of one topic, and negatives too similar then. A
@@ -158,22 +158,24 @@ def _blocks(spill: Spill, dialogues: Rows, size: int, num_negatives: int, seed: 
     block_of[order] = (middle * num_blocks / spill.num_rows).astype(np.int64)
     by_block = np.argsort(block_of[dialogues], kind="stable")
     drawn = np.split(by_block, np.flatnonzero(np.diff(block_of[dialogues][by_block])) + 1)
+    num_right = np.bincount(queries)[queries]  # of each row's query
     merged: list[Rows] = []
     parts, dialogues_of = list[Rows](), defaultdict[int, set[int]](set)
     for rows in drawn:
         parts.append(rows)
         for key, dialogue in zip(map(wording_key, _Responses(spill, rows)), dialogues[rows].tolist(), strict=True):
             dialogues_of[key].add(dialogue)
-        if _have_enough(dialogues_of.values(), num_negatives) or sum(map(len, parts)) > MINING_BLOCK:
+        most = int(max(num_right[rows].max() for rows in parts))
+        if _have_enough(dialogues_of.values(), num_negatives + most) or sum(map(len, parts)) > MINING_BLOCK:
             merged.append(np.sort(np.concatenate(parts)))
             parts, dialogues_of = [], defaultdict[int, set[int]](set)
     return [*merged[:-1], np.sort(np.concatenate([*merged[-1:], *parts]))]
 
 
-def _have_enough(dialogues_of: Collection[set[int]], num_negatives: int) -> bool:
+def _have_enough(dialogues_of: Collection[set[int]], number: int) -> bool:
     """Return whether each dialogue has enough different responses of others, given the dialogues that each is in."""
     only_in = Counter(dialogue for dialogues in dialogues_of if len(dialogues) == 1 for dialogue in dialogues)
-    return len(dialogues_of) - 1 - max(only_in.values(), default=0) >= num_negatives
+    return len(dialogues_of) - max(only_in.values(), default=0) >= number
 
 
 @dataclass(frozen=True)
@@ -187,8 +189,15 @@ class _Responses:
         return map(self.spill.response, self.rows.tolist())
 
 
-def _dialogue_numbers(spill: Spill) -> Iterator[int]:
-    """Yield for each row a number that differs between dialogues, counted from 0."""
+def _dialogues_and_queries(spill: Spill) -> tuple[Rows, Rows]:
+    """Return for each row the number of its dialogue and that of its query, both from 0.
+
+    The rows of a query follow one another, and have the same dialogue and context.
+    """
+    dialogues, queries = np.empty(spill.num_rows, np.int64), np.empty(spill.num_rows, np.int64)
     numbers: dict[str, int] = {}
-    for row in spill.rows(columns=["dialog_id"]):
-        yield numbers.setdefault(row["dialog_id"], len(numbers))
+    query, before = -1, None
+    for index, row in enumerate(spill.rows(columns=["dialog_id", "context"])):
+        query, before = query + (row != before), row
+        dialogues[index], queries[index] = numbers.setdefault(row["dialog_id"], len(numbers)), query
+    return dialogues, queries

@@ -1,8 +1,8 @@
 """Negatives: wrong candidates for a right response, from other dialogues of the same split.
 
 A `NegativeSampler` scores responses as negatives of one another. Mining takes the best ones for each response, without
-its own dialogue and copies (but for case and white space) of it and one another, and fills up at random. An index is a
-folder of .npy files that workers map into memory; a query's negatives depend on (index, seed, its row) alone.
+its own dialogue and copies (but for case and white space) of right ones and one another, and fills up at random.
+An index is a folder of .npy files that workers map into memory; negatives depend on (index, seed, row) alone.
 """
 
 from __future__ import annotations
@@ -80,12 +80,16 @@ ParallelMap = Callable[[Callable[[QueryBlock], Rows], Sequence[QueryBlock]], Ite
 """Like the builtin map: results in the order of the blocks."""
 
 
-def write_index(index: Path, responses: Iterable[str], dialogues: Iterable[int], sampler: str) -> None:
-    """Write what mining needs to know of N responses, which are iterated more than once, and of their dialogues."""
+def write_index(index: Path, responses: Iterable[str], dialogues: Rows, queries: Rows, sampler: str) -> None:
+    """Write what mining needs to know of N responses, which are iterated more than once.
+
+    `dialogues` [N] are numbers; `queries` [N], too, rising: the right responses to one query have the same.
+    """
     own = index / SAMPLER_FOLDER
     own.mkdir(parents=True, exist_ok=True)
     np.save(index / "key.npy", np.fromiter(map(wording_key, responses), dtype=np.uint64))
-    np.save(index / "dialogue.npy", np.fromiter(dialogues, dtype=np.int64))
+    np.save(index / "dialogue.npy", dialogues)
+    np.save(index / "query.npy", queries)
     NEGATIVE_SAMPLERS.load(sampler).write_index(own, responses)
 
 
@@ -103,6 +107,7 @@ def mine_block(block: QueryBlock) -> Rows:
     pull(index)
     key = np.asarray(np.load(index / "key.npy", mmap_mode="r"))
     dialogue = np.asarray(np.load(index / "dialogue.npy", mmap_mode="r"))
+    number = np.asarray(np.load(index / "query.npy", mmap_mode="r"))
     queries = range(block.start, block.stop)
     scored = NEGATIVE_SAMPLERS.load(block.sampler).scores(index / SAMPLER_FOLDER, queries)
     negatives = np.empty((len(queries), block.num_negatives), dtype=np.int64)
@@ -111,7 +116,8 @@ def mine_block(block: QueryBlock) -> Rows:
         eligible = (scores > 0) & (dialogue[rows] != dialogue[query])
         preferred = _best_first(rows[eligible], scores[eligible], block, query)
         rng = np.random.default_rng(child_seed(block.seed, "fill", query))
-        chosen, taken = list[int](), {int(key[query])}
+        same = slice(*np.searchsorted(number, [number[query], number[query] + 1]))
+        chosen, taken = list[int](), set(key[same].tolist())
         for row in chain(preferred, _at_random(rng, len(key))):
             if dialogue[row] != dialogue[query] and int(key[row]) not in taken:
                 chosen.append(row)

@@ -17,7 +17,7 @@ NUM_NEGATIVES = 4
 
 
 def mine(folder: Path, sampler: str, texts: list[str], dialogues: list[int], seed: int = 5) -> np.ndarray:
-    write_index(folder, texts, dialogues, sampler)
+    write_index(folder, texts, np.asarray(dialogues), np.arange(len(texts)), sampler)
     blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=NUM_NEGATIVES, seed=seed)
     return np.concatenate([mine_block(block) for block in blocks])
 

@@ -20,7 +20,7 @@ corpora = st.lists(st.lists(word, min_size=0, max_size=8), min_size=3, max_size=
 def mine(
     folder: Path, texts: list[str], num_negatives: int, sampler: str = "bm25-response", seed: int = 5
 ) -> np.ndarray:
-    write_index(folder, texts, range(len(texts)), sampler)
+    write_index(folder, texts, np.arange(len(texts)), np.arange(len(texts)), sampler)
     blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=num_negatives, seed=seed)
     return np.concatenate([mine_block(block) for block in blocks])
 
