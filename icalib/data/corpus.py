@@ -96,6 +96,13 @@ def responses_of(dialogue: Dialogue, source: Source, settings: PrepareSettings) 
     )
 
 
+def ready_pools(source: Source, settings: PrepareSettings, on_reject: OnReject | None) -> Iterator[Pool]:
+    """Yield the pools of a source, in drawn splits where it has none."""
+    for pool in source.pools(on_reject):
+        split = pool.split if source.has_splits else assigned_split(pool.dialog_id, settings.seed)
+        yield pool.model_copy(update={"split": split})
+
+
 def read_corpus(
     source: Source, folder: Path, settings: PrepareSettings, rejected: RejectedRecords | None, progress: Progress
 ) -> Corpus:
@@ -144,10 +151,10 @@ def _records(
         corpus.split_origins.add("source" if answered.split else "drawn")
         context = answered.context[-settings.context_turns :]
         yield [_row(answered, split, number, context, text) for number, text in enumerate(answered.answers)]
-    for pool in source.pools(on_reject):
+    for pool in ready_pools(source, settings, on_reject):
         if settings.answers == "accepted" and not source.accepted_only:
             raise _unmarked(source)
-        corpus.split_origins.add("source")
+        corpus.split_origins.add("source" if source.has_splits else "drawn")
         row = pool.model_dump()
         keeps_all = source.keeps_all_candidates and settings.protocol is None
         if not keeps_all and len(pool.candidates) > settings.num_candidates:

@@ -105,7 +105,7 @@ def _open_jsonl(path: Path, speakers: Mapping[str, Role]) -> Source:
     left_out = Counter[str]()
 
     def dialogue(raw: Raw) -> Dialogue:
-        row = row_of(raw)
+        row = _without_nulls(row_of(raw))
         given = row.get("dialog_id")
         row["dialog_id"] = record_id(raw) if given is None else str(given) if isinstance(given, int) else given
         if row.get("split") is None:
@@ -123,9 +123,14 @@ def _open_jsonl(path: Path, speakers: Mapping[str, Role]) -> Source:
             if role == "skip":
                 left_out[SKIPPED] += 1
             else:
-                yield {**utterance, "speaker": role}
+                yield {**_without_nulls(utterance), "speaker": role}
 
     return Source((path,), records_in((path,), read_lines, dialogue), left_out=left_out)
+
+
+def _without_nulls(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record without the fields that pandas and Arrow write as null where they are missing."""
+    return {name: value for name, value in record.items() if value is not None}
 
 
 def _detects_jsonl(path: Path) -> bool:

@@ -31,7 +31,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import groupby, zip_longest
+from itertools import groupby, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,8 @@ def _detects_forum(path: Path, *, mantis: bool) -> bool:
 
 def _forum_fields(path: Path) -> frozenset[str]:
     for file in files_in(path, ".json")[:1]:
-        raw = next(json_members(file), None) if first_line(file).lstrip().startswith("{") else None
+        begun = [raw.text.startswith("{") for raw in islice(read_lines(file), 2)]  # JSON Lines begin a second object
+        raw = next(json_members(file), None) if begun in ([True], [True, False]) else None
         value = raw.value[1] if raw else None
         if isinstance(value, dict) and isinstance(value.get("utterances"), list):
             return frozenset(name for turn in value["utterances"] if isinstance(turn, dict) for name in turn)

@@ -24,6 +24,7 @@ from typing import Any, TypeGuard
 from icalib.core.errors import DataError, SettingError
 from icalib.core.text import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
+from icalib.data.sources.files import split_in_name
 from icalib.data.sources.messages import Role, text_of, turns
 from icalib.data.sources.records import (
     Raw,
@@ -83,9 +84,7 @@ ALSO_RIGHT = "wrong answers with the words of a right one"
 LATE_WRONG = f"wrong answers, since the first {NUM_SAMPLED} rows have none: put a row with one before them to use them"
 _PYTHON = re.compile(r"""\[\s*['"\[{].*['"\]}]\s*\]|\{\s*'.*\}""", re.DOTALL)
 _RIGHT_ABOVE = 0.5  # labels above it are of right answers
-_SPLIT_SEED = 0  # of the split of a query whose source has none: it depends on the query alone
-
-
+_SPLIT_SEED = 0  # of a query without a split where others have one
 _RENAME = "Give one of the files another name."
 _SORT = (
     "Sort the rows by query: those of one must follow each other. Queries with the same text need --columns id=NAME."
@@ -219,7 +218,8 @@ class _Table:
             yield from ((text, True) for text in _passages(row.get(self.columns["positive"])))
             yield from ((text, False) for column in self.negatives for text in _passages(row.get(column)))
             return
-        texts, label = row.get(self.columns["passage"]), row.get(self.columns["label"])
+        column = self.columns["passage"]
+        texts, label = row.get(column), row.get(self.columns["label"])
         if not isinstance(texts, list):
             texts, labels = [texts], [label]
         elif label in range(len(texts)) and not isinstance(label, bool):  # 1.0, too, as pandas has indices with gaps
@@ -238,7 +238,10 @@ class _Table:
                 f"{len(texts) - 1} here, its text, or a number for each.",
                 self.columns["label"],
             )
-        yield from ((_passage(text), number > _RIGHT_ABOVE) for text, number in zip(texts, numbers, strict=True))
+        for text, number in zip(texts, numbers, strict=True):
+            if number > _RIGHT_ABOVE and not _passage(text):
+                raise raw.error(f"found {abbreviated(text)} as right answer, which has no text", field=column)
+            yield _passage(text), number > _RIGHT_ABOVE
 
 
 def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) -> Source:
@@ -255,6 +258,8 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
         _refuse_unread_labels(files[0], sample, found)
     table = _Table(found, negatives, speakers, has_cells)
     source = Source(files, keeps_all_candidates=False, understood=understood, left_out=table.left_out)
+    if "split" not in found and not any(map(split_in_name, files)):
+        source = replace(source, has_splits=False)
     if any(map(table.has_wrong, sample)):
         return replace(
             source,

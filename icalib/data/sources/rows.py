@@ -38,7 +38,7 @@ Kind = Literal["lines", "object", "json", "csv", "parquet"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Files of a folder that have rows; where it holds several kinds, the first kind is read."""
 _BATCH_ROWS = 256
-_JSON = re.compile(r"""\s*[\[{]\s*["\[{\d]""")
+_JSON = re.compile(r"""\s*(\[\s*(["\[{\]\d]|-\d|true|false|null)|\{\s*["\[{\d])""")
 _ARRAY = re.compile(r"""\[\s*["\[{\]]""")  # unlike [09:05] <Ann> of a chat's log
 MAX_FIELD = 1 << 24
 """Characters of a CSV's field, such as a pasted log; Python's own limit is 2¹⁷."""

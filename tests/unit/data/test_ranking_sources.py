@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from helpers.pool_folders import read_pools
 
 from icalib.core.errors import DataError, SettingError
+from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Pool
 from icalib.data.sources.readers import open_source
@@ -236,6 +238,13 @@ def test_an_answer_without_a_text_is_an_error(tmp_path: Path) -> None:
                 pools(write_lines(tmp_path / f"{number}" / "train.jsonl", record))
 
 
+def test_a_right_answer_without_a_text_does_not_mean_that_none_is_right(tmp_path: Path) -> None:
+    rows = [{"query": "It hums.", "passage": text, "label": text == ""} for text in ("", "Hello!", "Good bye.")]
+    path = write_lines(tmp_path / "train.jsonl", *rows)
+    with pytest.raises(DataError, match='found "" as right answer, which has no text'):
+        pools(path)
+
+
 def test_columns_of_ranking_data_can_be_named(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "train.jsonl", {"ask": "a", "good": "p", "poor": "n"})
     (pool,) = pools(path, columns={"query": "ask", "positive": "good", "negative": "poor"})
@@ -337,6 +346,43 @@ def test_answers_of_a_dialogue_are_not_mined_for_one_another(tmp_path: Path) -> 
         assert numbers.count(pool.dialog_id[1:]) == 1
     with pytest.raises(DataError, match=r"used before, on line 1.*Sort the rows"):
         list(open_source(write_lines(source, *rows, rows[0])).answers(None))
+
+
+@pytest.mark.parametrize("sampler", ["random", "neighbourhood", "bm25-response"])
+def test_another_right_answer_of_a_query_is_never_mined_as_wrong(tmp_path: Path, sampler: str) -> None:
+    """Canned answers are right for several queries."""
+    rng = random.Random(3)
+    right = {f"question {number}": rng.sample([f"canned answer {n}" for n in range(15)], 2) for number in range(200)}
+    source = write_lines(tmp_path / "faq.jsonl", *({"query": name, "pos": answers} for name, answers in right.items()))
+    prepare(source, tmp_path / "pools", PrepareSettings(num_candidates=4, negative_sampler=sampler))
+    found = read_pools(tmp_path / "pools")
+    assert len(found) == 400
+    for pool in found:
+        assert [text for text in pool.candidates if text in right[pool.context[0].text]] == [
+            pool.candidates[pool.label]
+        ]
+
+
+def test_splits_of_ready_pools_are_drawn_with_the_seed_where_the_source_has_none(tmp_path: Path) -> None:
+    rows = [{"query": f"question {number}", "pos": ["yes"], "neg": ["no"]} for number in range(300)]
+    drawn: list[set[str]] = []
+    for seed, name in enumerate(("ready.jsonl", "again.jsonl", "train.jsonl")):
+        out = tmp_path / name.removesuffix(".jsonl")
+        prepare(write_lines(tmp_path / name, *rows), out, PrepareSettings(seed=min(seed, 1)))
+        assert read_pool_set(out).split_origin == ("drawn" if seed < 2 else "mixed")
+        drawn.append({pool.dialog_id for pool in read_pools(out, "test")})
+    assert 10 < len(drawn[0]) < 60
+    assert len(drawn[0] & drawn[1]) < 0.5 * len(drawn[0])
+
+
+def test_an_empty_list_in_a_cell_is_no_answer(tmp_path: Path) -> None:
+    """As in JSON Lines."""
+    rows = [{"query": f"question {number}", "pos": '["yes"]', "neg": "[]"} for number in range(3)]
+    pd.DataFrame(rows).to_csv(path := tmp_path / "faq.csv", index=False)
+    assert [found.answers for found in open_source(path).answers(None)] == [("yes",)] * 3
+    pd.DataFrame([{"query": "q", "candidates": '["no", "yes"]', "label": "[false, true]"}]).to_csv(path, index=False)
+    (pool,) = pools(path)
+    assert pool.candidates[pool.label] == "yes"
 
 
 def test_the_index_of_the_right_candidate_may_be_a_float_but_not_true(tmp_path: Path) -> None:

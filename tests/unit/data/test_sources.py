@@ -41,6 +41,25 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, bad: Any, field
     assert "--skip-bad" in str(caught.value)
 
 
+def test_a_missing_field_may_be_null(tmp_path: Path) -> None:
+    """As pandas and Arrow write it."""
+    said = turn("user", "hi") | {"intents": None, "is_answer": None}
+    path = tmp_path / "d.jsonl"
+    path.write_text(json.dumps(record(utterances=[said], source=None, domain=None, split=None)))
+    (found,) = open_source(path).dialogues(None)
+    assert (found.source, found.domain, found.split, found.utterances[0].intents) == ("", "", None, ())
+
+
+def test_no_more_than_its_beginning_says_that_json_lines_are_no_forum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading all of them as one JSON object would hold them in memory."""
+    monkeypatch.delattr("icalib.data.sources.papers.json_members")
+    path = tmp_path / "chats.json"
+    path.write_text((json.dumps({"messages": [{"role": "user", "content": "Hi."}]}) + "\n") * 2)
+    assert open_source(path).reader == "messages"
+
+
 def test_wrong_path_empty_file_and_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         open_source(tmp_path / "nowhere.jsonl")
