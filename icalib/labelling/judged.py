@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from icalib.core.errors import DataError, SettingError
+from icalib.core.errors import DataError, IcalibError, SettingError
 from icalib.core.storage import location, pull
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import SPLITS, Split
 from icalib.labelling.annotations import annotations_by_pool, by_model, latest
 from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Right, majority
-from icalib.labelling.importing import check_answers, find_targets
+from icalib.labelling.importing import Target, check_answers, find_targets
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.judged import Inferred, expected_values, infer
 from icalib.metrics.pairs import FloatArray, PoolScores, pool_softmax, sums_to_1
@@ -40,6 +40,15 @@ class JudgedMetrics:
     num_judged: int
     metrics: dict[str, Inferred]
     warnings: tuple[str, ...]
+
+
+def _has_some(data: Path, split: Split, targets: Mapping[str, Target]) -> bool:
+    """Return whether a pool folder has some of these pools, whatever their labels are there."""
+    try:
+        known = find_targets(data, split, targets.keys())
+    except IcalibError:  # the folder has gone
+        return False
+    return any(set(known[name].candidates) == set(targets[name].candidates) for name in known)
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,8 @@ class Judgements:
         found = {split: find_targets(data, split, names) for split in SPLITS}
         split = max(SPLITS, key=lambda one: len(found[one]))
         check_answers(answers, found[split], data, "training" if split == "train" else split)
-        if split != "test" and pool_set.digest == run.data_digest:
+        is_of_run = pool_set.digest == run.data_digest or _has_some(run.config.data, split, found[split])
+        if split != "test" and is_of_run:
             raise SettingError(
                 f"{judged} is about {split} pools of {data}, from which the run has learned. Judge some of its test "
                 "pools, or pools of other dialogues (--data)."

@@ -15,7 +15,7 @@ from helpers.annotators import exported, filled_table
 from helpers.pool_folders import read_pools
 from helpers.runs import small_settings
 
-from icalib import evaluate_judged, label_next
+from icalib import evaluate_judged, label_import, label_next
 from icalib.core.errors import DataError, SettingError
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Pool
@@ -188,7 +188,9 @@ def test_what_cant_be_used_is_refused(
     )
     own = label_next(data=tiny_pools, out=tmp_path / "own.csv", number=5).path
     filled = filled_table(own, tmp_path / "own-filled.csv", lambda name: [0])
-    refused("is about train pools of .*, from which the run has learned", filled, data=tiny_pools)
+    relabelled = label_import(filled, tiny_pools, tmp_path / "relabelled").path
+    for learned in (tiny_pools, relabelled):
+        refused("is about train pools of .*, from which the run has learned", filled, data=learned)
     few = filled_table(batch, tmp_path / "few.csv", lambda name: [0] if name < sorted(pools)[20] else [])
     refused(r"judged pools with a right candidate. Intervals hold from 30 on", few)
     rows = list(csv.DictReader(judge.open()))
