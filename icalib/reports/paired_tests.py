@@ -74,6 +74,8 @@ def paired_tests(
         values = {label: np.stack([per_pool(s) for s in members]) for label, members in scores.items()}
         # pools that count in this metric
         defined = ~np.any([np.isnan(value).any(axis=0) for value in values.values()], axis=0)
+        if defined.sum() < 2 <= len(defined):  # this metric says nothing here; without two pools, none does
+            continue
         values = {label: value[:, defined] for label, value in values.items()}
         outcomes = [paired_test(values[a], values[b], seed=0) for a, b in pairs]
         adjusted = holm([outcome.p_value for outcome in outcomes])
@@ -103,5 +105,5 @@ def matrices(tests: Sequence[MethodTest]) -> dict[str, dict[str, dict[str, Metho
 
 def _per_pool(runs: Iterable[RunFolder]) -> dict[str, Callable[[PoolScores], FloatArray]]:
     measured = dict.fromkeys(name for run in runs for name in run.result["test"])
-    metrics = (find_metric(name) for name in with_outside_metrics(TESTED, measured))
-    return {metric.name: metric.per_pool for metric in metrics if metric.per_pool is not None}
+    per_pool = {name: find_metric(name).per_pool for name in with_outside_metrics(TESTED, measured)}
+    return {name: values for name, values in per_pool.items() if values is not None}

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from unit.metrics.made_predictions import simulated_table
+from unit.reports.fake_runs import write_pools, write_run
+from unit.reports.pages import read_page, visible
 from unit.sweeps.made_spaces import GRID, made_folder, write_space
 
 from icalib.methods.catalogue import load_method
@@ -15,6 +17,8 @@ from icalib.metrics.catalogue import known_metrics, metric_tag
 from icalib.metrics.summary import summarise
 from icalib.pipeline.config import RunConfig
 from icalib.reports.comparison import best_labels, method_rows, shown_metrics
+from icalib.reports.html import write_report
+from icalib.reports.paired_tests import paired_tests
 from icalib.sweeps.sweep import trial_settings
 
 PATH = "my_lab.metrics:mean_rank"
@@ -71,3 +75,14 @@ def test_a_sweep_can_tune_it(tmp_path: Path) -> None:
     assert trial.metrics == (PATH,)
     assert RunConfig.model_validate_json(trial.model_dump_json()) == trial
     assert "metrics" not in base.model_dump()  # so that older run folders keep their settings
+
+
+def test_a_report_shows_and_tests_it_by_its_path(tmp_path: Path) -> None:
+    data = write_pools(tmp_path / "desk")
+    runs = [write_run(tmp_path / "runs", data, method, 1) for method in ("tsst", "icast")]
+    for run in runs:
+        found = run.result
+        run.write_json("result.json", {**found, "test": {**found["test"], PATH: 1.5}})
+    shown = visible(read_page(write_report(runs, tmp_path / "report.html", "mine")))
+    assert "mean rank" in shown
+    assert PATH in {test.metric for test in paired_tests({run.result["method"]: [run] for run in runs})}

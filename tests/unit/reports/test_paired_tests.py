@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.errors import DataError
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.pairs import PoolScores
+from icalib.metrics.catalogue import find_metric
+from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.metrics.ranking import average_precision
 from icalib.reports.paired_tests import paired_tests
 
@@ -28,6 +31,18 @@ def test_p_value_agrees_with_a_t_test(tmp_path: Path) -> None:
     (test,) = [test for test in paired_tests(groups) if test.metric == "MAP"]
     values = [average_precision(PoolScores.from_predictions(run.predictions("test"))) for (run,) in groups.values()]
     assert test.p_value == pytest.approx(stats.ttest_rel(*values).pvalue, abs=0.03)
+
+
+def test_a_metric_of_few_pools_keeps_the_others(runs: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_one_pool(scores: PoolScores) -> FloatArray:
+        return np.where(np.arange(scores.num_pools) == 0, 1.0, np.nan)
+
+    rare = replace(find_metric("Brier"), per_pool=of_one_pool)
+    monkeypatch.setattr(
+        "icalib.reports.paired_tests.find_metric", lambda name: rare if name == "Brier" else find_metric(name)
+    )
+    groups = {method: [run for run in runs if run.result["method"] == method] for method in ("tsst", "icast")}
+    assert {test.metric for test in paired_tests(groups)} == {"MAP", "R@1"}
 
 
 def test_other_pools_are_refused(tmp_path: Path) -> None:
