@@ -71,14 +71,18 @@ def reproduce(
     template = RunTemplate.of(options.keywords(), data)
     fractions = parsed_fractions(labelled, "--labelled") if labelled is not None else None
     planned = reproduction.planned_rows(wanted, template, fractions, seeds)
-    pool_set, other_sets = read_pool_set(template.data), [read_pool_set(other) for other in others]
+    pool_set = read_pool_set(template.data)
+    other_sets = {other.resolve().name: read_pool_set(other) for other in others}  # results are stored by that name
     made = Reproduction(
         table=wanted,
         data=pool_set.name,
         corpus=corpus_of(pool_set, wanted),
         command=command_line(),
         rows=tuple(planned),
-        others={one.name: (corpus_of(one, wanted), tuple(reproduction.pool_marks(wanted, one))) for one in other_sets},
+        others={
+            name: (corpus_of(one, wanted), tuple(reproduction.pool_marks(wanted, one)))
+            for name, one in other_sets.items()
+        },
     )
     for mark, letter in made.legend.items():
         say(f"{letter}: {mark}")
