@@ -84,11 +84,12 @@ class SweepSummary:
         if len(self.order) < 2:
             return None
         best, metric = self.order[0], next(iter(self.metrics))
-        second = self.order[1]
+        sign = -1 if self.metrics[metric] == "minimize" else 1
+        second = max(self.order[1:], key=lambda trial: sign * (trial.mean(metric) or 0.0))
         difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
-        if len({trial.mean(metric) for trial in self.order}) == 1:
+        if all(trial.validation == best.validation for trial in self.order):
             return (
-                f"All {len(self.order)} trials have the same {find_metric(metric).title} on validation: what they tune "
+                f"All {len(self.order)} trials have the same results on validation: what they tune "
                 "has no effect here, such as settings of a part without a weight (docs/methods.md, Parts)."
             )
         if round(difference, _LEAD_DIGITS) == 0:

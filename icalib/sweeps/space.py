@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -87,10 +88,23 @@ class Space(Settings):
 
     def _settings(self, found: Any, what: str) -> dict[str, Any]:
         if isinstance(found, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", found)):
-            return dict(cast("dict[str, Any]", found))
+            settings = dict(cast("dict[str, Any]", found))
+            for key, value in settings.items():
+                self._check_plain(key, value)
+            return settings
         raise SettingError(
             f"{self.file}: expected {what} to be a dict of settings by dotted key, found {short_repr(found)}."
         )
+
+    def _check_plain(self, key: str, value: Any) -> None:
+        """Refuse what the study can't store."""
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise SettingError(
+                f"{self.file}: found {short_repr(value)} ({type(value).__name__}) as {key}, expected a number, text, "
+                "true, false, null, or a list or dict of such. `.item()` makes a number of one of numpy's."
+            ) from None
 
 
 def space_names() -> list[str]:

@@ -114,10 +114,15 @@ class Trials:
 
     def finish(self, number: int, outcome: Mapping[str, Any] | None) -> None:
         """Record the outcome of a trial in the study; None where its process died."""
+        unwatched = ""
         match outcome or {"state": "failed", "error": _DIED}:
-            case {"state": "complete", "values": values}:
+            case {"state": "complete", "values": values, "watched": is_watched}:
                 self._study.tell_complete(number, values)
                 found = self._values_text(values)
+                if self.folder.settings.pruner != "none" and not is_watched:
+                    unwatched = (
+                        "; the pruner can't stop such a trial, of which no epoch was measured by what it watches"
+                    )
             case {"state": "failed", "error": error}:
                 self._study.tell_failed(number, error)
                 found = f"failed: {brief(error)}"
@@ -128,7 +133,7 @@ class Trials:
         with self._lock:
             settings, begun = self._under_way.pop(number)
         seconds = time.monotonic() - begun
-        self._context.emit(Message(f"trial {number} ({settings}): {found} ({seconds:.0f} s)"))
+        self._context.emit(Message(f"trial {number} ({settings}): {found} ({seconds:.0f} s){unwatched}"))
         self._show_progress()
 
     def _show_progress(self) -> None:
@@ -332,6 +337,7 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
     settings = folder.settings
     rungs, metric = Rungs(folder, job.number), next(iter(settings.metrics))
     finished: list[RunFolder] = []
+    is_watched = settings.seeds > 1
     try:
         for seed in range(1, settings.seeds + 1):
             last_step = seed * job.steps_a_seed
@@ -348,6 +354,7 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
             trial = job.settings.model_copy(update={"seed": seed})
             finished.append(run(trial, context, folder=folder.run_folder(job.number, seed)))
             _check_measured(finished[-1], trial, settings.metrics)
+            is_watched |= reports.has_reported
             if seed < settings.seeds:  # after the last there is nothing to stop
                 rungs.report(last_step, mean_of(finished, "validation", metric)[0])
     except Abandoned:
@@ -359,7 +366,7 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
     values = [mean_of(finished, "validation", metric)[0] for metric in settings.metrics]
     if any(map(math.isnan, values)):
         return {"state": "failed", "error": f"{', '.join(settings.metrics)} on validation is not a number: {values}"}
-    return {"state": "complete", "values": values}
+    return {"state": "complete", "values": values, "watched": is_watched}
 
 
 def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[str]) -> None:
@@ -385,6 +392,11 @@ class EpochReports:
         self._num_reported: Counter[str] = Counter()
         self._stopped: Abandoned | None = None
         self._lock = threading.Lock()
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether a training has measured the metric after an epoch."""
+        return any(self._num_reported.values())
 
     def __call__(self, event: Event) -> None:
         """Report the epochs that are new; once the trial is stopped, every event of an epoch raises Abandoned."""

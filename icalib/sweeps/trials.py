@@ -50,6 +50,11 @@ class Trial:
         return over_seeds(self._results, "validation", metric)[1]
 
     @property
+    def validation(self) -> list[dict[str, float]]:
+        """All metrics on validation, of each seed."""
+        return [result["validation"] for result in self._results]
+
+    @property
     def seconds(self) -> float:
         """Time of the runs, each with all its stages, also those that it shares with other trials."""
         return sum(result["seconds"]["total"] for result in self._results)

@@ -115,4 +115,18 @@ def test_settings_without_effect_are_pointed_out(tmp_path: Path) -> None:
     trials = [Made({"gamma": gamma}, [{"R@1": 0.4, "NLL": 0.3}]) for gamma in (1, 2)]
     lead = SweepSummary(write_sweep(tmp_path, trials)).lead
     assert lead is not None
-    assert lead.startswith("All 2 trials have the same R@1 on validation: what they tune has no effect here")
+    assert lead.startswith("All 2 trials have the same results on validation: what they tune has no effect here")
+
+
+def test_trials_that_are_equal_in_one_metric_alone_have_an_effect(tmp_path: Path) -> None:
+    trials = [Made({"gamma": gamma}, [{"R@1": 0.4, "NLL": 0.1 * gamma}]) for gamma in (1, 2)]
+    lead = SweepSummary(write_sweep(tmp_path, trials)).lead
+    assert lead == "Trials 0 and 1, the first two of 2, are tied in R@1 on validation."
+
+
+def test_the_lead_is_over_the_next_in_the_metric_that_it_names(tmp_path: Path) -> None:
+    """Not over the next of the Pareto front."""
+    values = ((0.9, 0.3), (0.5, 0.2), (0.89, 0.35))
+    trials = [Made({"gamma": number}, [{"R@1": r, "NLL": nll}]) for number, (r, nll) in enumerate(values)]
+    folder = write_sweep(tmp_path, trials, metrics={"R@1": "maximize", "NLL": "minimize"})
+    assert str(SweepSummary(folder).lead).startswith("Trial 0 leads trial 2, the next of 3, by R@1 +0.01")

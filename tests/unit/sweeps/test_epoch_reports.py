@@ -49,3 +49,10 @@ def test_a_stopped_trial_begins_no_other_training() -> None:
         reports(EpochFinished("teacher", 2, curve(0.1)))
     with pytest.raises(Abandoned):
         reports(EpochFinished("member-1/teacher", 2, ()))
+
+
+@pytest.mark.parametrize(("metric", "is_measured"), [("F1", True), ("Brier", False)])
+def test_it_is_known_whether_any_epoch_was_measured_by_the_metric(metric: str, is_measured: bool) -> None:
+    reports = EpochReports(Told(), metric, "maximize", range(1, 5))  # pyright: ignore[reportArgumentType]
+    reports(EpochFinished("teacher", 2, curve(0.1)))
+    assert reports.has_reported == is_measured

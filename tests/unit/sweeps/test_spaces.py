@@ -87,7 +87,17 @@ def test_an_order_that_no_point_meets_is_explained(tmp_path: Path) -> None:
         proposals(space, load_method("icast"), "grid", None)
 
 
-GAMMA = '"""An idea."""\n\nMETHOD = "focal"\nMETRICS = {"F1": "maximize"}\n\n\ndef suggest(trial):\n    '
+GAMMA = """\
+'''An idea.'''
+
+import numpy as np
+
+METHOD = "focal"
+METRICS = {"F1": "maximize"}
+
+
+def suggest(trial):
+    """
 SUGGEST = "return {'loss.gamma': trial.suggest_float('gamma', 0, 5)}"
 
 
@@ -96,8 +106,9 @@ SUGGEST = "return {'loss.gamma': trial.suggest_float('gamma', 0, 5)}"
     [
         ("[]", r"grid\(\) has no points"),
         ("{'gamma': [1.0]}", r"each point of grid\(\) to be a dict .*found 'gamma'"),
-        ("[1 / 0]", r"grid\(\) failed: ZeroDivisionError.*line 12"),
+        ("[1 / 0]", r"grid\(\) failed: ZeroDivisionError.*line 14"),
         ("[{}]", r"suggest\(trial\) failed: ValueError"),
+        ("[{'gamma': np.int64(1)}]", r"int64\) as gamma, expected a number.*`\.item\(\)`"),
     ],
 )
 def test_an_error_in_a_grid_is_reported_with_its_line(tmp_path: Path, grid: str, message: str) -> None:
