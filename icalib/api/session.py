@@ -78,10 +78,12 @@ class Session:
 
     def run_all(self, chosen: Sequence[RunConfig], *, fresh: bool = False) -> list[RunFolder]:
         """Run one after the other."""
+        from icalib.reports.comparison import format_fraction
+
         finished: list[RunFolder] = []
         for index, config in enumerate(chosen, 1):
             which = f"run {index} of {len(chosen)}: " if len(chosen) > 1 else ""
-            self.message(f"{which}{config.method}, seed {config.seed}, {config.labelled:.2%} labelled")
+            self.message(f"{which}{config.method}, seed {config.seed}, {format_fraction(config.labelled)} labelled")
             finished.append(self.run(config, fresh=fresh))
         return finished
 

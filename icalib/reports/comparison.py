@@ -170,7 +170,7 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
         grouped.setdefault((method, of_method.index(settings), result["labelled"]), []).append(result)
     labels = {method: _labels(method, of_method) for method, of_method in variants.items()}
     return [
-        _row(labels[method][variant] + (f" {labelled:.2%}" if several else ""), members)
+        _row(labels[method][variant] + (f" {format_fraction(labelled)}" if several else ""), members)
         for (method, variant, labelled), members in grouped.items()
     ]
 
@@ -267,6 +267,16 @@ def format_share(value: float | None) -> str:
 def format_p(value: float) -> str:
     """A p-value with three decimals."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def format_fraction(fraction: float) -> str:
+    """A fraction of labelled pools, as precise as in names of run folders.
+
+    Example:
+        >>> format_fraction(0.1), format_fraction(0.07), format_fraction(0.00003)
+        ('10 %', '7 %', '0.003 %')
+    """
+    return f"{100 * fraction:g} %"
 
 
 def format_seconds(seconds: float) -> str:

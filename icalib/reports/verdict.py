@@ -24,6 +24,7 @@ from icalib.reports.comparison import (
     CANDIDATES_ONLY,
     MethodRow,
     format_difference,
+    format_fraction,
     format_share,
     format_value,
     method_rows,
@@ -104,7 +105,7 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
         parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
         said = zip(fractions, parts, strict=True)
         return Verdict(
-            tuple(f"{fraction:.2%} labelled: {' '.join(part.sentences)}" for fraction, part in said),
+            tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
             tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         )
     rows = method_rows(run_results(runs))

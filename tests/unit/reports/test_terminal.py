@@ -41,7 +41,7 @@ def test_rows_have_mean_and_sample_deviation() -> None:
     assert [result["seed"] for result in row.results] == [1, 2]
     assert row.mean("ECE") is None
     fractions = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
-    assert [row.label for row in method_rows(fractions)] == ["a 1.00%", "a 5.00%"]
+    assert [row.label for row in method_rows(fractions)] == ["a 1 %", "a 5 %"]
 
 
 def test_a_deviation_is_shown_for_several_seeds_whatever_it_is() -> None:
