@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from statistics import fmean, stdev
 from typing import Any
@@ -71,6 +71,11 @@ def _interval(metric: Metric, evaluation: Evaluation, value: float, drawn: Float
         assert metric.per_pool is not None
         return mean_interval(evaluation.once(metric.per_pool))
     return gap_interval(drawn, value, bounds=metric.bounds) if metric.biased else percentile_interval(drawn)
+
+
+def measured(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the metrics of a table by name, without those that have no value, for which JSON has no number."""
+    return {row["metric"]: row["value"] for row in rows if isfinite(row["value"])}
 
 
 def over_seeds(results: Sequence[Mapping[str, Any]], split: str, metric: str) -> tuple[float | None, float | None]:

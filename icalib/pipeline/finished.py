@@ -28,6 +28,7 @@ from icalib.data.pools import read_pool_set
 from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.metrics.pairs import P_NONE, PoolScores
+from icalib.metrics.summary import measured
 from icalib.models.checkpoint import POSTERIOR, WEIGHTS
 from icalib.parts.cost import Cost, measure_costs
 from icalib.parts.intent import OWN_ENCODER
@@ -147,7 +148,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
         "labelled": run.config.labelled,
         "seed": run.config.seed,
         **inputs,
-        "test": dict(zip(metrics["metric"].to_pylist(), metrics["value"].to_pylist(), strict=True)),
+        "test": measured(metrics.to_pylist()),
         "seconds": {"total": round(time.monotonic() - started, 2)},
     }
     folder.finish(result)

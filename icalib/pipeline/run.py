@@ -30,6 +30,7 @@ from icalib.data.pools import read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.methods.method import Method
 from icalib.metrics.pairs import IntArray
+from icalib.metrics.summary import measured
 from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
@@ -324,10 +325,7 @@ def _write_result(
             "data": location(config.data),
             "labelled": config.labelled,
             "seed": config.seed,
-            **{
-                split: {row["metric"]: row["value"] for row in metrics if row["split"] == split}
-                for split in reversed(evaluated)
-            },
+            **{split: measured(row for row in metrics if row["split"] == split) for split in reversed(evaluated)},
             "seconds": seconds_of(cache.finished, seconds),
         }
     )

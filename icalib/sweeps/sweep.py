@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import shutil
 import threading
 import time
@@ -364,8 +363,6 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
     except Exception as error:
         return {"state": "failed", "error": f"{type(error).__name__}: {error}"}
     values = [mean_of(finished, "validation", metric)[0] for metric in settings.metrics]
-    if any(map(math.isnan, values)):
-        return {"state": "failed", "error": f"{', '.join(settings.metrics)} on validation is not a number: {values}"}
     return {"state": "complete", "values": values, "watched": is_watched}
 
 
@@ -421,9 +418,6 @@ class EpochReports:
 
 
 def mean_of(runs: Sequence[RunFolder], split: str, metric: str) -> tuple[float, float]:
-    """Return mean and standard deviation (0 for one seed) of a metric over the seeds of a trial.
-
-    Both are NaN where a seed's metric is, e.g. the AUROC of answers that are all wrong.
-    """
+    """Return mean and standard deviation (0 for one seed) of a metric over the seeds of a trial."""
     values = np.array([folder.result[split][metric] for folder in runs], np.float64)
     return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0

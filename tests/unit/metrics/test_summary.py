@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from icalib.metrics import calibration, ranking, selective
 from icalib.metrics.catalogue import find_metric, known_metrics
 from icalib.metrics.pairs import PoolScores
 from icalib.metrics.significance import bootstrap
-from icalib.metrics.summary import over_seeds, summarise
+from icalib.metrics.summary import measured, over_seeds, summarise
 
 WITHOUT_INTERVAL = {"threshold", "num_pools", "R@1_chance"}
 FRACTIONS = {"R@1", "R@2", "R@5", "MAP"}
@@ -138,3 +140,8 @@ def test_chance_of_several_right_candidates_and_sizes_is_a_limit_of_random_order
     limit = find_metric("R@1_chance").value(PoolScores.from_lists([[0.0] * size for size in sizes], labels))
     orders = [PoolScores.from_lists([rng.uniform(size=size).tolist() for size in sizes], labels) for _ in range(300)]
     assert np.mean([ranking.recall_at_k(scores, 1).mean() > limit for scores in orders]) <= 0.05
+
+
+def test_a_metric_without_a_value_is_left_out_of_what_json_has() -> None:
+    rows = [{"metric": "MAP", "value": 0.5}, {"metric": "AUROC", "value": math.nan}]
+    assert measured(rows) == {"MAP": 0.5}
