@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models lose more by waking threads than they gain
 settings.register_profile("shared machine", deadline=None)  # an example may take long where others compute, too
 settings.load_profile("shared machine")
+_COLLECTOR = gc.get_threshold()
+
+
+@pytest.fixture(autouse=True)
+def usual_collector() -> None:
+    """Garbage is collected as often as in other processes: the command line, which tests call in theirs, does it more
+    rarely, and they measure memory.
+    """
+    gc.set_threshold(*_COLLECTOR)
 
 
 @pytest.fixture(scope="session")

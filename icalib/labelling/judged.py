@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from icalib.core.errors import DataError, IcalibError, SettingError
 from icalib.core.storage import location, pull
-from icalib.data.pools import read_pool_set
+from icalib.data.pools import PoolSet, read_pool_set
 from icalib.data.schema import SPLITS, Split
 from icalib.labelling.annotations import annotations_by_pool, by_model, latest
 from icalib.labelling.answers import read_answers
@@ -42,10 +42,12 @@ class JudgedMetrics:
     warnings: tuple[str, ...]
 
 
-def _has_some(data: Path, split: Split, targets: Mapping[str, Target]) -> bool:
-    """Return whether a pool folder has some of these pools, whatever their labels are there."""
+def _has_learned_from(run: FinishedRun, pools: PoolSet, split: Split, targets: Mapping[str, Target]) -> bool:
+    """Return whether some pools are of a run's own data, whatever labels either folder was given since."""
+    if pools.digest == run.data_digest:
+        return True
     try:
-        known = find_targets(data, split, targets.keys())
+        known = find_targets(run.config.data, split, targets.keys())
     except IcalibError:  # the folder has gone
         return False
     return any(set(known[name].candidates) == set(targets[name].candidates) for name in known)
@@ -79,8 +81,7 @@ class Judgements:
         found = {split: find_targets(data, split, names) for split in SPLITS}
         split = max(SPLITS, key=lambda one: len(found[one]))
         check_answers(answers, found[split], data, "training" if split == "train" else split)
-        is_of_run = pool_set.digest == run.data_digest or _has_some(run.config.data, split, found[split])
-        if split != "test" and is_of_run:
+        if split != "test" and _has_learned_from(run, pool_set, split, found[split]):
             raise SettingError(
                 f"{judged} is about {split} pools of {data}, from which the run has learned. Judge some of its test "
                 "pools, or pools of other dialogues (--data)."
