@@ -110,6 +110,9 @@ def choose_support(rows_M: Numbers, labels_M: npt.NDArray[Any], support: Support
     fraction = support.positive_share
     size = int(min(support.size, len(right) / fraction, len(wrong) / (1 - fraction)))
     num_right = round(size * fraction)
+    if len(right) and len(wrong):  # one class alone would say that all pairs are of it
+        size = max(size, 2)
+        num_right = min(max(num_right, 1), size - 1)
     chosen = right[_from_other_contexts(rows_M[right], np.zeros(0, np.int64))[:num_right]]
     others = wrong[_from_other_contexts(rows_M[wrong], rows_M[chosen])[: size - num_right]]
     return np.concatenate([chosen, others])

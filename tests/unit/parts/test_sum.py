@@ -30,6 +30,16 @@ def simulated(
     return columns, pa.table({**pools, "label": label_N})
 
 
+@pytest.mark.parametrize("value", [0.1, 0.3])
+def test_a_constant_part_has_no_weight_without_digits(value: float) -> None:
+    """The deviation of 0.1s is 1.4e-17."""
+    pools = {"pool_id": np.repeat(np.arange(30), 10).astype(str), "candidate": np.tile(np.arange(10), 30)}
+    pairs = pa.table({**pools, "label": (pools["candidate"] == 0).astype(np.int32)})
+    fitted = fit_sum({"similarity": Column.certain(np.full(300, value))}, pairs)
+    assert fitted.weight("similarity") <= 1.0
+    assert expit(fitted.offset + fitted.weight("similarity") * value) == pytest.approx(0.1, abs=0.01)
+
+
 @pytest.mark.parametrize("num_components", [1, 4])
 def test_weights_are_recovered_and_a_useless_part_has_none(num_components: int) -> None:
     truth = {"similarity": 2.0, "intent": 0.4, "cross": 0.0}

@@ -169,6 +169,14 @@ def test_a_support_that_lacks_pairs_of_one_class_is_smaller_and_keeps_its_share(
     assert len(set(chosen)) == right + wrong
 
 
+@pytest.mark.parametrize("num_pools", [1, 3, 5])
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_small_support_has_both_classes(num_pools: int, share: float) -> None:
+    rows, labels = np.repeat(np.arange(num_pools), 2), np.tile([1, 0], num_pools)
+    for size in (2, 512):
+        assert {*labels[choose_support(rows, labels, Support(size=size, positive_share=share), seed=0)]} == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("head", "integration"),
     [(RANDOM_FEATURES, "quadrature"), (RANDOM_FEATURES, "mean_field"), (POLYA_GAMMA, "quadrature")],
