@@ -172,9 +172,13 @@ def label_ask(
     chosen, path, judge = choice("split", split, SPLITS), local_path(out), local_path(scores) if scores else None
     if min(1 if number is None else number, max_tokens) < 1:
         raise SettingError(f"found number={number} and max_tokens={max_tokens}: expected numbers above 0.")
+    if not model.strip():
+        raise SettingError("the name of the model is empty. Give the one that the server knows.")
     for file in (path, judge):
         if file is not None and file.suffix != ".jsonl":
             raise SettingError(f"{file}: the name ends in {file.suffix!r}. Name a .jsonl file.")
+    if judge is not None and judge.resolve() == path.resolve():
+        raise SettingError(f"{judge} is to have both the answers and the scores. Name another file for the scores.")
     chat = Chat(url, key_variable, requests_per_minute, allow_http, note)
     return ask(
         local_path(data), chosen, path, chat, model, number=number, max_tokens=max_tokens, before=before, scores=judge

@@ -177,6 +177,8 @@ def test_what_was_answered_before_a_failure_or_a_crash_isnt_asked_again(labelled
         ({"requests_per_minute": 0}, "above 0"),
         ({"number": 0}, "above 0"),
         ({"out": "answers.csv"}, "jsonl"),
+        ({"model": " "}, "name of the model is empty"),
+        ({"out": "same.jsonl", "scores": "./same.jsonl"}, "both the answers and the scores"),
     ],
 )
 def test_invalid_arguments_are_refused_before_anything_is_sent(
