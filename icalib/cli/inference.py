@@ -98,7 +98,9 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
     from icalib.core.files import atomic_write
     from icalib.data.schema import SPLITS
     from icalib.pipeline.finished import FinishedRun, iter_predictions
+    from icalib.pipeline.score_pairs import check_apart
 
+    check_apart(data, out)
     chosen = choice("split", split, SPLITS)
     finished, num_rows = FinishedRun.open(run), 0
     check_has_pools(data, chosen)

@@ -121,7 +121,7 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
 
 
 def check_apart(pairs: Path, out: Path) -> None:
-    """Refuse an output folder in the input folder, whose files would be read as input the next time."""
+    """Refuse an output in the input folder, whose files would be replaced, or read as input the next time."""
     if out.resolve().is_relative_to(pairs.resolve()):
         raise SettingError(f"{location(out)} is in {location(pairs)}, which is read. Choose another --out.")
 
