@@ -23,7 +23,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.files import atomic_write, check_other_file
 from icalib.data.sources.files import open_bytes, read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
-from icalib.data.sources.rows import Kind, check_distinct, delimiter_of, kind_of, read_rows, row_of
+from icalib.data.sources.rows import Kind, as_json, check_distinct, delimiter_of, kind_of, read_rows, row_of
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.score_files.calibrator import Calibrator, is_probability
 
@@ -279,7 +279,7 @@ def _parquet_rows(path: Path, names: list[str]) -> Iterator[tuple[Raw, dict[str,
     _check_free(path, 0, schema.names)
     rows = (row for batch in _parquet_batches(path, names) for row in batch.to_pylist())
     for number, row in enumerate(rows, 1):
-        yield Raw(path, number, "", cure=_CURE), row
+        yield Raw(path, number, "", cure=_CURE), as_json(row)
 
 
 def _write_parquet(path: Path, out: Path, prob: FloatArray) -> None:

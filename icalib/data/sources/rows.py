@@ -87,19 +87,19 @@ def _parquet_rows(path: Path) -> Iterator[Raw]:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for row in batch.to_pylist():
                     number += 1
-                    value = _as_json(row)
+                    value = as_json(row)
                     yield Raw(path, number, json.dumps(value, default=str), value)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         cure = "Get the file again, or write it again; Parquet isn't read from gzip."
         raise DataError(f"damaged ({error})", cure, path=path, line=number) from error
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return a value of Parquet as JSON has it: times are ISO 8601, and texts that their writer called bytes texts."""
     if isinstance(value, dict):
-        return {name: _as_json(field) for name, field in value.items()}
+        return {name: as_json(field) for name, field in value.items()}
     if isinstance(value, list):
-        return list(map(_as_json, value))
+        return list(map(as_json, value))
     if isinstance(value, bytes):
         with suppress(UnicodeDecodeError):
             return value.decode()

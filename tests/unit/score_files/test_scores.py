@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from scipy.special import expit
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError, StorageError
 from icalib.score_files import scores as module
 from icalib.score_files.calibrator import Calibrator, calibrate
-from icalib.score_files.scores import Columns, apply, read_labelled, read_score_rows
+from icalib.score_files.scores import Columns, apply, read_labelled, read_score_rows, read_scores
 
 POOLS = scored_pools(40)
 ROWS = score_rows(POOLS)
@@ -93,6 +94,14 @@ def test_all_formats_keep_their_columns_and_get_the_same_probabilities(tmp_path:
         fields = list(csv.DictReader(file))
     assert [float(row.pop("calibrated_prob")) for row in fields] == pytest.approx(expected)
     assert fields == [{name: str(value) for name, value in row.items()} for row in NEW_ROWS]
+
+
+def test_a_query_of_parquet_may_be_a_date_in_both_commands(tmp_path: Path) -> None:
+    days = {name: date(2020, 1, 1) + timedelta(n) for n, name in enumerate(dict.fromkeys(r["query"] for r in NEW_ROWS))}
+    path = write_scores(tmp_path / "new.parquet", [{**row, "query": days[row["query"]]} for row in NEW_ROWS])
+    assert read_scores(path, COLUMNS).keys() == {str(day) for day in days.values()}
+    by_query = calibrate(scored_pools(none_right=0.0, levels=2.0))
+    assert apply(by_query, path, tmp_path / "out.parquet", COLUMNS).num_pairs == 360
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
