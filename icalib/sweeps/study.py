@@ -151,6 +151,8 @@ class SweepStudy:
     def __init__(
         self, space: Space, base: Method, sampler: Sampler, num_trials: int | None, journal: Path | None = None
     ) -> None:
+        if num_trials is not None and num_trials < 1:
+            raise SettingError(f"found {num_trials} as number of trials, expected 1 or more.")
         self._space, self._base = space, base
         self._sampler: Sampler = sampler
         self._points = feasible_points(space, base) if sampler == "grid" else None

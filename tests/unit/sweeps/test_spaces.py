@@ -75,6 +75,11 @@ def test_an_invalid_space_is_refused_with_what_it_lacks(tmp_path: Path, text: st
         write_space(tmp_path, text)
 
 
+def test_no_trials_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="found 0 as number of trials"):
+        proposals(write_space(tmp_path, GRID), load_method("icast"), "grid", 0)
+
+
 def test_a_misspelt_key_is_named_before_anything_runs(tmp_path: Path) -> None:
     space = write_space(tmp_path, GRID.replace("confidence_threshold", "confidence_treshold"))
     with pytest.raises(SettingError, match="Did you mean `confidence_threshold`"):
