@@ -90,7 +90,7 @@ class FinishedRun:
         if not self.config.settings.regime.can_be_loaded:
             raise SettingError(
                 f"{self.folder.path} is a run of `{self.config.method}`, which has no model to load. Give a run of a "
-                "method with one, such as dual-encoder, bert or icast; `score` and `evaluate` also accept this run."
+                "method with one, such as dual-encoder, bert or icast; `score --data` and `evaluate` accept this run, too."
             )
 
     def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
