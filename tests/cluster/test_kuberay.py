@@ -114,7 +114,8 @@ def test_pods_fit_kubernetes_schema() -> None:
 
 
 def test_nothing_is_scheduled_on_the_head() -> None:
-    assert all(spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0" for spec in clusters())
+    heads = [spec["headGroupSpec"]["rayStartParams"] for spec in clusters()]
+    assert all((head["num-cpus"], head["memory"]) == ("0", "1048576") for head in heads)
     for spec in clusters():
         assert "nvidia.com/gpu" not in spec["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
         assert [

@@ -59,9 +59,13 @@ def test_the_dashboard_stays_on_loopback(launcher: dict[str, Any]) -> None:
 
 def test_nothing_is_scheduled_on_the_head(launcher: dict[str, Any]) -> None:
     if launcher["provider"]["type"] == "local":
-        assert {"--num-cpus=0", "--num-gpus=0"} <= set(started(launcher["head_start_ray_commands"]))
+        assert {"--num-cpus=0", "--num-gpus=0", "--memory=1048576"} <= set(started(launcher["head_start_ray_commands"]))
     else:
-        assert launcher["available_node_types"][launcher["head_node_type"]]["resources"] == {"CPU": 0, "GPU": 0}
+        assert launcher["available_node_types"][launcher["head_node_type"]]["resources"] == {
+            "CPU": 0,
+            "GPU": 0,
+            "memory": 0,
+        }
 
 
 def test_gpus_are_there_before_a_run_counts_them(launcher: dict[str, Any]) -> None:
