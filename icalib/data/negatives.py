@@ -96,7 +96,7 @@ def write_index(index: Path, responses: Iterable[str], dialogues: Rows, queries:
 def query_blocks(index: Path, num_rows: int, *, sampler: str, num_negatives: int, seed: int) -> list[QueryBlock]:
     """Cut the queries 0 … num_rows − 1 into tasks."""
     return [
-        QueryBlock(location(index), start, min(start + QUERY_BLOCK, num_rows), sampler, num_negatives, seed)
+        QueryBlock(location(index.absolute()), start, min(start + QUERY_BLOCK, num_rows), sampler, num_negatives, seed)
         for start in range(0, num_rows, QUERY_BLOCK)
     ]
 

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from icalib.core.files import content_digest, replaced_dir
+from icalib.core.files import content_digest, remove_path, replaced_dir
 from icalib.core.seeding import child_seed
 from icalib.core.storage import remove
 from icalib.data.corpus import Corpus
@@ -156,6 +155,5 @@ def replaced_folder(out: Path) -> Generator[Path]:
             raise
         for leftover in (*folder.glob("*.arrow"), *folder.glob("*.npy")):
             leftover.unlink()
-        if out.exists():
-            shutil.rmtree(out)
+        remove_path(out)
     remove(folder)  # in a store, where workers found the index

@@ -327,16 +327,20 @@ def available_to_trials(num_workers: int | None = None, concurrent: int | None =
 def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     """Apply a function to items in Ray tasks and yield the results in order; two tasks per core are in flight."""
     import ray
+    from ray.exceptions import RayTaskError
 
     task = ray.remote(num_cpus=1, max_retries=3)(function)
     window = 2 * int(ray.cluster_resources().get("CPU", 1))
     waiting: deque[Any] = deque()
-    for item in items:
-        waiting.append(task.remote(item))
-        if len(waiting) >= window:
+    try:
+        for item in items:
+            waiting.append(task.remote(item))
+            if len(waiting) >= window:
+                yield ray.get(waiting.popleft())
+        while waiting:
             yield ray.get(waiting.popleft())
-    while waiting:
-        yield ray.get(waiting.popleft())
+    except RayTaskError as error:  # as the function raised it, without Ray's traceback in its text
+        raise error.cause from error
 
 
 def protect_token(note: Callable[[str], None], *, create: bool) -> None:

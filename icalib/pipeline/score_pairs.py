@@ -31,7 +31,7 @@ from icalib.core.component import Settings, Stored
 from icalib.core.contents import damages, facts_of, read_record
 from icalib.core.errors import DamagedFileError, DataError, SettingError
 from icalib.core.events import Emit, Message, ignore
-from icalib.core.files import atomic_write, content_digest, is_unused, read_json, reading, write_json
+from icalib.core.files import atomic_write, is_unused, reading, write_json
 from icalib.core.job import NOT_IN_DIGEST, Artifact, ShardedJob, kept
 from icalib.core.storage import is_mirrored, location, opened, pull, push, remove
 from icalib.core.text import abbreviated
@@ -40,7 +40,7 @@ from icalib.data.schema import Pool, Utterance
 from icalib.data.sources.rows import check_distinct
 from icalib.metrics.pairs import P_NONE
 from icalib.models.checkpoint import CHECKPOINT_VERSION
-from icalib.pipeline.finished import FinishedRun, member_digest, unlabelled_predictions, unlabelled_scores
+from icalib.pipeline.finished import FinishedRun, unlabelled_predictions, unlabelled_scores
 from icalib.pipeline.loaded_ranker import LoadedRanker
 
 RECORD = "_scored.json"
@@ -109,14 +109,11 @@ def pairs_job(run: Path, pairs: Path, rows_per_shard: int) -> ScorePairsJob:
     """
     finished = FinishedRun.open(run)
     finished.check_has_models()
-    files = tuple(file for file in _files(pairs, finished) if file.num_rows)
+    # absolute, as tasks on a cluster run in another folder
+    files = tuple(file for file in _files(pairs.absolute(), finished) if file.num_rows)
     if not files:
         raise DataError("no Parquet file with rows", "Give a Parquet file, or a folder of some.", path=location(pairs))
-    facts = {
-        "fitted": read_json(finished.folder.fitted_path),
-        "members": [member_digest(path) for path, _ in finished.members],
-    }
-    artifact = Artifact(path=run.resolve(), digest=content_digest(facts))
+    artifact = Artifact(path=run.resolve(), digest=finished.digest)
     return ScorePairsJob(run=artifact, files=files, rows_per_shard=rows_per_shard)
 
 

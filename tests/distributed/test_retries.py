@@ -15,11 +15,12 @@ from helpers.losses import HopelessLoss
 from helpers.runs import ONE_WORKER
 from helpers.train_jobs import train_job
 
-from icalib.core.errors import Abandoned, DamagedFileError, IcalibError, SettingError
+from icalib.core.errors import Abandoned, DamagedFileError, DataError, IcalibError, SettingError
 from icalib.core.events import EpochFinished, Event, Progress, ignore
 from icalib.core.files import read_json
 from icalib.core.stage_cache import RESUME
 from icalib.distributed.executor import map_shards
+from icalib.distributed.session import parallel_map
 from icalib.distributed.training import _run_tasks, train
 from icalib.inference.cholesky import NumericalError
 from icalib.stages.resources import Resources
@@ -153,3 +154,21 @@ def test_the_other_shards_of_a_failed_job_are_stopped(local_ray: None, tmp_path:
         assert time.monotonic() < deadline, "the other shard is still being computed"
         time.sleep(0.1)
     assert [path.name for path in tmp_path.iterdir()] == ["begun"]
+
+
+def too_few(number: int) -> None:
+    raise DataError(f"a response has {number} other responses", "Prepare more dialogues.")
+
+
+def no_file(number: int) -> None:
+    raise FileNotFoundError(number, "No such file")
+
+
+def test_an_error_of_a_task_is_raised_as_it_was(local_ray: None) -> None:
+    """Without Ray's traceback in its text, and with its errno, by which a full disk is told from others."""
+    with pytest.raises(DataError, match=r"^a response has 2 other responses") as found:
+        list(parallel_map(too_few, [2]))
+    assert type(found.value) is DataError
+    with pytest.raises(FileNotFoundError) as missing:
+        list(parallel_map(no_file, [2]))
+    assert missing.value.errno == 2

@@ -212,6 +212,12 @@ def test_an_output_folder_in_the_input_folder_is_refused(trained: Path, tmp_path
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["a.parquet"]
 
 
+def test_tasks_know_their_files_in_any_folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pairs(tmp_path / "in/a.parquet")
+    monkeypatch.chdir(tmp_path)
+    assert [file.path for file in pairs_job(trained, Path("in"), 1000).files] == [tmp_path / "in/a.parquet"]
+
+
 def test_an_output_in_the_pool_folder_is_refused(
     trained: Path, tiny_pools: Path, tmp_path: Path, icalib: Command
 ) -> None:

@@ -25,6 +25,13 @@ def mine(
     return np.concatenate([mine_block(block) for block in blocks])
 
 
+def test_tasks_know_their_index_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those on a cluster run in that of its processes."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = query_blocks(Path("index"), 5, sampler="random", num_negatives=2, seed=0)
+    assert block.folder == str(tmp_path / "index")
+
+
 @given(corpus=corpora)
 def test_matrices_give_the_scores_of_bm25okapi(corpus: list[list[str]]) -> None:
     counts, weights = bm25_matrices(corpus)
