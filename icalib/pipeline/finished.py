@@ -80,6 +80,12 @@ class FinishedRun:
         """Digest of the pools that it was trained on."""
         return self.folder.data_digest
 
+    @property
+    def digest(self) -> str:
+        """Digest of its models and of what was fitted."""
+        members = [member_digest(path) for path, _ in self.members]
+        return content_digest({"fitted": read_json(self.folder.fitted_path), "members": members})
+
     @cached_property
     def has_softmax(self) -> bool:
         """Whether a pair alone has no probability, since the loss compares the candidates of a pool."""
@@ -90,7 +96,7 @@ class FinishedRun:
         if not self.config.settings.regime.can_be_loaded:
             raise SettingError(
                 f"{self.folder.path} is a run of `{self.config.method}`, which has no model to load. Give a run of a "
-                "method with one, such as dual-encoder, bert or icast; `score --data` and `evaluate` accept this run, too."
+                "method with one, such as dual-encoder, bert or icast; `score --data` and `evaluate` take this run."
             )
 
     def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
@@ -116,7 +122,7 @@ def iter_predictions(
     run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
 ) -> Iterator[pa.Table]:
     """Iterate over predictions (`Fitted.prediction_schema`) of at most `limit` pools, whose labels may be unknown."""
-    for shard in MemberScores(score_stages(run, data, split, limit, context)):
+    for shard in MemberScores(score_stages(run, data.absolute(), split, limit, context)):
         yield prediction_table([shard], run.fitted)
 
 
@@ -128,10 +134,10 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     data = data.resolve()
     pool_set = read_pool_set(data)
     folder = RunFolder(run.folder.shift_path(data.name))
-    inputs = {"digest": pool_set.digest, "limit": limit}
+    inputs = {"digest": pool_set.digest, "limit": limit, "model": run.digest}
     if folder.is_finished and not any(folder.damages(checkpoints=False)):
         result = folder.result
-        if all(result[name] == value for name, value in inputs.items()):
+        if all(result.get(name) == value for name, value in inputs.items()):
             return result
     started = time.monotonic()
     remove(folder.path / "result.json")

@@ -24,7 +24,7 @@ from icalib.core.locks import alone
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import LOCKS, JobCache, Stage, StageCache
-from icalib.core.storage import is_mirrored, location, pull, push, remove
+from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
@@ -110,7 +110,8 @@ def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: Po
         remove(folder.path)
     pull(folder.path, leave_out="checkpoints")
     if claim(folder, config) and not repair(folder, config, context.emit):
-        push(folder.path)  # if that failed before
+        if "result.json" not in names_in(folder.path):  # its upload failed before; a store's own run may be a later one
+            push(folder.path)
         context.emit(Message(f"{location(folder.path)}: already finished; use --fresh to recompute it."))
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -17,6 +17,7 @@ from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.questions import Question
 from icalib.data.schema import Utterance
 from icalib.pipeline.config import RunConfig
+from icalib.pipeline.finished import FinishedRun, evaluate
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 
@@ -118,3 +119,27 @@ def test_another_machine_answers_with_the_run(in_store: RunFolder, machines: Mac
     )
     (answer,) = LoadedRanker.load(folder).predict([question]).answers
     assert 0 <= answer.prob <= 1
+
+
+def test_a_machine_with_an_older_copy_of_a_run_neither_uploads_nor_believes_it(
+    pools: str, machines: Machines, tiny_bert: Path
+) -> None:
+    def made(machine: str, learning_rate: float, *, fresh: bool = False) -> RunFolder:
+        training = {"regime.training.learning_rate": learning_rate}
+        config = small_settings("sngp", machines.on(machine, "pools"), tiny_bert, domain_pretraining=None, **training)
+        config = config.model_copy(update={"experiment": "remade"})
+        return run(config, run_context(machines.on(machine, "runs"), Silent()), fresh=fresh)
+
+    def evaluated(machine: str) -> dict[str, float]:
+        folder = machines.on(machine, f"runs/remade/{name}")
+        context = run_context(machines.on(machine, "runs"), Silent())
+        return evaluate(FinishedRun.open(folder), machines.on(machine, "pools"), None, context)["test"]
+
+    name = made("remakes", 1e-3).name
+    earlier = evaluated("keeps")
+    made("remakes", 3e-2, fresh=True)
+    folder = machines.there(f"runs/remade/{name}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    made("keeps", 3e-2)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert evaluated("keeps") == evaluated("remakes") != earlier
