@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,14 @@ def status_of(url: str, token: str | None, posted: dict[str, Any] | None = None)
         return error.code
 
 
+def listening_at(process: psutil.Process) -> list[str]:
+    """Where a process listens; nowhere if it has just ended, such as the job's."""
+    with suppress(psutil.NoSuchProcess):
+        found = process.net_connections()
+        return [connection.laddr.ip for connection in found if connection.status == psutil.CONN_LISTEN]
+    return []
+
+
 def test_two_nodes_come_up_on_loopback_with_a_token_and_go(local: Local) -> None:
     port, dashboard = free_port(), free_port()
     up = local("up", "--nodes", "2", "--cpus", "1", "--port", str(port), "--dashboard-port", str(dashboard))
@@ -95,12 +104,7 @@ def test_two_nodes_come_up_on_loopback_with_a_token_and_go(local: Local) -> None
     assert status_of(jobs, token.read_text(), {"entrypoint": "true", "entrypoint_num_cpus": 1}) == 200
 
     processes = local.processes()
-    listening = [
-        connection.laddr.ip
-        for process in processes
-        for connection in process.net_connections()
-        if connection.status == psutil.CONN_LISTEN
-    ]
+    listening = [ip for process in processes for ip in listening_at(process)]
     assert listening
     assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
 
