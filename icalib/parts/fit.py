@@ -41,7 +41,7 @@ _MIN_GAIN = 1.0  # nats of all validation pairs together that a part must be wor
 class FitJob(LocalJob):
     """Fits the weights of the parts on validation."""
 
-    version: ClassVar[int] = 3  # the mean field of the estimator
+    version: ClassVar[int] = 4  # equal values have no deviation
 
     columns: dict[PartName, Artifact]
     """Validation columns of each part."""

@@ -43,7 +43,7 @@ _VALIDATION_PAIRS = 16_384
 class CrossEncoderJob(TrainingJob):
     """Trains a cross-encoder on answers."""
 
-    version: ClassVar[int] = CHECKPOINT_VERSION + 20  # epochs are chosen by the mean field where it predicts
+    version: ClassVar[int] = CHECKPOINT_VERSION + 21  # a small support has both classes
     reports_epochs: ClassVar[bool] = True
 
     ranker: RankerConfig
