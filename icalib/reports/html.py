@@ -27,8 +27,8 @@ from icalib.reports.comparison import (
     best_labels,
     by_data,
     by_shift,
+    format_fraction,
     format_seconds,
-    format_share,
     format_value,
     method_rows,
     run_results,
@@ -164,7 +164,7 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
         return {
             "name": run.name,
             "seed": config["seed"],
-            "labelled": format_share(config["labelled"]),
+            "labelled": format_fraction(config["labelled"]),
             "pools": _pools_used(run),
             "duration": format_seconds(run.result["seconds"]["total"]),
             "command": provenance["command"],

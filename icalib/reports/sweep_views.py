@@ -23,6 +23,7 @@ from icalib.metrics.significance import paired_test
 from icalib.reports.comparison import (
     COLUMNS,
     format_difference,
+    format_fraction,
     format_p,
     format_seconds,
     format_share,
@@ -233,7 +234,7 @@ def _facts(summary: SweepSummary) -> Mapping[str, str]:
         "space": settings.space,
         "method": settings.method,
         "data": str(settings.data),
-        "labelled": format_share(float(settings.labelled)),
+        "labelled": format_fraction(settings.labelled),
         "backbone": settings.backbone,
         "sampler": settings.sampler,
         "pruner": settings.pruner,

@@ -119,9 +119,8 @@ class Trials:
                 self._study.tell_complete(number, values)
                 found = self._values_text(values)
                 if self.folder.settings.pruner != "none" and not is_watched:
-                    unwatched = (
-                        "; the pruner can't stop such a trial, of which no epoch was measured by what it watches"
-                    )
+                    title = find_metric(next(iter(self._metrics))).title
+                    unwatched = f"; the pruner can't stop such a trial: no training measures {title} after an epoch"
             case {"state": "failed", "error": error}:
                 self._study.tell_failed(number, error)
                 found = f"failed: {brief(error)}"
