@@ -15,8 +15,8 @@ _NEW_OBJECTS = 10_000  # Python's own 700 are for programs that make few; update
 def collect_rarely() -> None:
     """Let Python look for reference cycles more rarely, and not when it ends.
 
-    Importing torch and transformers makes a million objects. Looks for cycles among them took an eighth of the time of
-    a command that answers one question, and the last ones, when everything ends anyway, a fifth.
+    Importing torch and transformers makes a million objects. Looking for cycles among them took an eighth of the time
+    of a command that answers one question, and the last time, when everything ends anyway, a fifth.
     """
     gc.set_threshold(_NEW_OBJECTS)
     atexit.register(gc.freeze)

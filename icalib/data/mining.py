@@ -160,15 +160,15 @@ def _blocks(spill: Spill, dialogues: Rows, queries: Rows, size: int, num_negativ
     drawn = np.split(by_block, np.flatnonzero(np.diff(block_of[dialogues][by_block])) + 1)
     num_right = np.bincount(queries)[queries]  # of each row's query
     merged: list[Rows] = []
-    parts, dialogues_of = list[Rows](), defaultdict[int, set[int]](set)
+    parts, dialogues_of, most = list[Rows](), defaultdict[int, set[int]](set), 0
     for rows in drawn:
         parts.append(rows)
+        most = max(most, int(num_right[rows].max()))
         for key, dialogue in zip(map(wording_key, _Responses(spill, rows)), dialogues[rows].tolist(), strict=True):
             dialogues_of[key].add(dialogue)
-        most = int(max(num_right[rows].max() for rows in parts))
         if _have_enough(dialogues_of.values(), num_negatives + most) or sum(map(len, parts)) > MINING_BLOCK:
             merged.append(np.sort(np.concatenate(parts)))
-            parts, dialogues_of = [], defaultdict[int, set[int]](set)
+            parts, dialogues_of, most = [], defaultdict[int, set[int]](set), 0
     return [*merged[:-1], np.sort(np.concatenate([*merged[-1:], *parts]))]
 
 
