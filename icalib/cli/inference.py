@@ -262,8 +262,6 @@ def predict(
     from icalib.data.questions import read_questions
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
-    if max_error is None and confidence != _CONFIDENCE:
-        raise SettingError(f"--confidence {confidence:g} is that of a promise. Add --max-error, or leave it out.")
     if out is not None:
         check_no_folder(out)
         check_other_file(out, file, "file of questions")

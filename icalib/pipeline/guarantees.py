@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from icalib.core.errors import DataError
+from icalib.core.errors import DataError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.questions import Question
 from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
@@ -151,6 +151,11 @@ class Guarantees:
     def _promise(self, options: AnswerOptions) -> RiskControl | None:
         """Return a promise that can be kept, if one is asked for."""
         if options.max_error is None:
+            if options.confidence != CONFIDENCE:
+                raise SettingError(
+                    f"the confidence of {options.confidence:g} is that of a promise. Add a largest fraction of wrong "
+                    "answers (--max-error), or leave it out."
+                )
             return None
         found = self.promise(options.max_error, options.confidence)
         if found.threshold is None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from unit.metrics.made_predictions import prediction_table, simulated_table
 
-from icalib.core.errors import DataError
+from icalib.core.errors import DataError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.questions import Question
 from icalib.metrics.conformal import answer_sets, fit_conformal
@@ -83,6 +83,11 @@ def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> N
     for promise in (lambda: Guarantees(folder).promise(0.2), lambda: Guarantees(folder).sets(scores(1, 3), 0.9)):
         with pytest.raises(DataError, match="no labelled test pools"):
             promise()
+
+
+def test_a_confidence_without_a_promise_is_refused(folder: RunFolder) -> None:
+    with pytest.raises(SettingError, match=r"confidence of 0.99 .*--max-error"):
+        Guarantees(folder).check(AnswerOptions(confidence=0.99))
 
 
 def test_pools_that_chose_the_model_have_sets_that_are_too_small() -> None:
