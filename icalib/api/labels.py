@@ -31,7 +31,6 @@ def label_next(
     number: int = 50,
     by: By = "random",
     seed: int = 1,
-    suggest: bool = False,
     **place: Unpack[PlaceKeywords],
 ) -> Batch:
     """Choose unlabelled training pools for annotators, and write them as Label Studio's tasks or as a CSV.
@@ -47,7 +46,6 @@ def label_next(
         number: how many pools.
         by: random, uncertain, diverse or mixed; all but random need a run.
         seed: draws random pools, and the order of equally uncertain ones.
-        suggest: select the model's best candidate in Label Studio's tasks beforehand, which influences annotators.
         place: where the run scores its unlabelled pools.
     """
     from icalib.labelling.batches import WAYS, Batch, check_out, write_batch
@@ -57,29 +55,25 @@ def label_next(
         raise SettingError("give either a run or a pool folder (`data`), whose pools are chosen at random.")
     if number < 1:
         raise SettingError(f"`number` is {number}: expected a number of pools above 0.")
-    if run is None and (how != "random" or suggest):
-        raise SettingError(f"--by {how} and suggestions need a model: name a run, or choose --by random.")
-    if suggest and path.suffix == ".csv":
-        raise SettingError("suggestions are for Label Studio: write a .json file, or leave them out.")
+    if run is None and how != "random":
+        raise SettingError(f"--by {how} needs a model: name a run, or choose --by random.")
     pull(path)
     check_out(path)
     from icalib.api.session import session
-    from icalib.labelling.choose import Unlabelled, best_candidates, choose, training_predictions
+    from icalib.labelling.choose import Unlabelled, choose, training_predictions
     from icalib.pipeline.finished import FinishedRun
 
     finished = None if run is None else FinishedRun.open(local_path(run))
     unlabelled = Unlabelled.of(local_path(data or "") if finished is None else finished.config.data, finished)
     predictions = None
-    if finished is not None and (suggest or how in ("uncertain", "mixed")):
+    if finished is not None and how in ("uncertain", "mixed"):
         with session(Place.of(place)) as active:
             predictions = training_predictions(finished, unlabelled.data, active.context)
     chosen = choose(unlabelled, how, number, seed, finished, predictions)
     pools = unlabelled.pools(chosen.indices)
-    suggestions = best_candidates(predictions) if suggest and predictions is not None else {}
-    name = "" if finished is None else finished.folder.name
     return Batch(
         path=path,
-        config=write_batch(path, pools, unlabelled.pool_set, suggestions, name),
+        config=write_batch(path, pools, unlabelled.pool_set),
         pool_ids=tuple(pool.pool_id for pool in pools),
         num_dialogues=len({pool.dialog_id for pool in pools}),
         num_unlabelled=len(unlabelled.rows),
@@ -121,7 +115,7 @@ def label_suspects(
     with session(Place.of(place)) as active:
         found = find_suspects(finished, number, folds, active.context)
     if path is not None and found.suspects:
-        write_batch(path, [one.pool for one in found.suspects], found.pool_set, {}, "")
+        write_batch(path, [one.pool for one in found.suspects], found.pool_set)
     return found
 
 

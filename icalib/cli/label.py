@@ -41,10 +41,6 @@ def label_next(
         ),
     ] = "random",
     seed: Annotated[int, typer.Option(help="Seed of random pools, and of the order of equally uncertain ones.")] = 1,
-    suggest: Annotated[
-        bool,
-        typer.Option("--suggest", help="Select the model's best candidate beforehand, which influences annotators."),
-    ] = False,
     out: Annotated[
         Path, place_option("File to write: .json for Label Studio, with its configuration as .xml, or .csv.")
     ] = Path("batch.json"),
@@ -58,7 +54,7 @@ def label_next(
     from icalib.api.labels import label_next as choose
 
     starting("label next")
-    batch = choose(run, out, data=data, number=number, by=by, seed=seed, suggest=suggest, **vars(place.place()))
+    batch = choose(run, out, data=data, number=number, by=by, seed=seed, **vars(place.place()))
     configured = f" with {batch.config}" if batch.config else ""
     say(
         f"{location(batch.path)}: {len(batch.pool_ids)} of {batch.num_unlabelled} unlabelled pools, of "

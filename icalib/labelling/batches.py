@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -50,26 +50,15 @@ def check_out(out: Path) -> None:
             raise SettingError(f"{path} exists already and may have labels. Choose another name, or remove it first.")
 
 
-def write_batch(
-    out: Path, pools: Sequence[Pool], pool_set: PoolSet, suggestions: Mapping[str, tuple[int, float]], run: str
-) -> Path | None:
-    """Write a batch, and the labelling configuration of Label Studio's tasks, whose path is returned.
-
-    `suggestions` has the index and probability of the best candidate by pool, which the run of this name found.
-    """
+def write_batch(out: Path, pools: Sequence[Pool], pool_set: PoolSet) -> Path | None:
+    """Write a batch, and the labelling configuration of Label Studio's tasks, whose path is returned."""
     config = None
     if out.suffix == ".json":
         config = out.with_suffix(".xml")
         with atomic_write(config) as temporary:
             temporary.write_text(labelling_config(pool_set.context_turns, pool_set.intents), encoding="utf-8")
         push(config)
-        found = [suggestions.get(pool.pool_id) for pool in pools]
-        content = json_bytes(
-            [
-                task(pool, pool_set.context_turns, None if best is None else (*best, run))
-                for pool, best in zip(pools, found, strict=True)
-            ]
-        )
+        content = json_bytes([task(pool, pool_set.context_turns) for pool in pools])
     else:
         content = table_text(pools).encode("utf-8-sig")  # spreadsheets know by the mark that it is UTF-8
     with atomic_write(out) as temporary:

@@ -191,13 +191,6 @@ def uncertainty(predictions: pa.Table, pool_ids: Sequence[str]) -> tuple[npt.NDA
     return np.array([of_pool[pool_id] for pool_id in pool_ids]), measure
 
 
-def best_candidates(predictions: pa.Table) -> dict[str, tuple[int, float]]:
-    """Return the index of each pool's best candidate, by its id, and its probability."""
-    order, starts = ranked_rows(predictions)
-    rows = predictions.take(order[starts]).to_pylist()
-    return {row["pool_id"]: (row["candidate"], row["prob"]) for row in rows}
-
-
 def context_vectors(run: FinishedRun, data: Path, rows: Rows) -> Vectors:
     """Return the mean token states of training pools' contexts [N, D], of length 1, in the order of `rows`.
 

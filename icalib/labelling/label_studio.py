@@ -46,8 +46,8 @@ class _Task(BaseModel):
     annotations: list[_Annotation]
 
 
-def task(pool: Pool, context_turns: int, suggestion: tuple[int, float, str] | None) -> dict[str, Any]:
-    """Return a task; `suggestion` has the index of the model's best candidate, its probability and the run's name."""
+def task(pool: Pool, context_turns: int) -> dict[str, Any]:
+    """Return a task, with as many turns as any context has."""
     turns = [utterance.text for utterance in pool.context]
     shown = {f"turn{n}": turns[n - 1] if n <= len(turns) else "(no utterance)" for n in range(1, context_turns + 1)}
     data = {
@@ -57,12 +57,7 @@ def task(pool: Pool, context_turns: int, suggestion: tuple[int, float, str] | No
         "choices": [{"value": text} for text in [*numbered(pool), NONE_OF_THESE]],
         **shown,
     }
-    if suggestion is None:
-        return {"data": data}
-    best, prob, run = suggestion
-    value = {"choices": [numbered(pool)[best]]}
-    result = [{"from_name": _RIGHT, "to_name": _CONTEXT, "type": "choices", "value": value}]
-    return {"data": data, "predictions": [{"model_version": run, "score": prob, "result": result}]}
+    return {"data": data}
 
 
 def labelling_config(context_turns: int, intents: Sequence[str]) -> str:

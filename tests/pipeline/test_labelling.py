@@ -37,9 +37,7 @@ def test_labels_of_annotators_reach_the_next_run(
     bert: FinishedRun, around: RunContext, tiny_bert: Path, tmp_path: Path, icalib: Command
 ) -> None:
     data, out, where = bert.config.data, tmp_path / "batch.json", ("--runs", around.runs, "--executor", "local")
-    code, _, err = icalib(
-        "label", "next", bert.folder.path, "--number", 6, "--by", "mixed", "--suggest", "--out", out, *where
-    )
+    code, _, err = icalib("label", "next", bert.folder.path, "--number", 6, "--by", "mixed", "--out", out, *where)
     assert code == 0, err
     assert "batch.json: 6 of " in err
     assert "half the most uncertain by the margin" in err
@@ -54,8 +52,6 @@ def test_labels_of_annotators_reach_the_next_run(
         one.attrib["value"].removeprefix("$") for one in config.iter() if one.attrib.get("value", "").startswith("$")
     }
     assert all(used <= task["data"].keys() for task in tasks)
-    (prediction,) = tasks[0]["predictions"]
-    assert prediction["result"][0]["value"]["choices"][0] in [one["value"] for one in tasks[0]["data"]["choices"]]
     export = exported(out, tmp_path / "export.json", {"ann": lambda pool_id: [3]})
     code, _, err = icalib("label", "import", export, "--data", data, "--out", tmp_path / "labelled")
     assert code == 0, err
@@ -80,7 +76,6 @@ def test_labels_of_annotators_reach_the_next_run(
     [
         ([], "give either a run or a pool folder"),
         (["--data", "POOLS", "--by", "uncertain"], "name a run, or choose --by random"),
-        (["RUN", "--suggest", "--out", "batch.csv"], "write a .json file"),
         (["--data", "POOLS", "--out", "batch.txt"], "Name a .json file"),
         (["--data", "nowhere"], "not a pool folder"),
         (["nowhere"], "is not a run folder"),
