@@ -59,8 +59,13 @@ DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
 
 
 def set_up_worker() -> None:
-    """Start quickly, and silence routine notices of Ray, DeepSpeed and torch; runs first in every Ray worker."""
+    """Start quickly, can be cancelled, and silence routine notices of Ray, DeepSpeed and torch; runs first in every Ray
+    worker.
+    """
     collect_rarely()
+    if threading.current_thread() is threading.main_thread():
+        # `ray.cancel` interrupts, which a script's background jobs and what they start ignore.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.getLogger("ray.train").setLevel(logging.ERROR)  # the cleaner of placement groups misses the dashboard
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import _thread
 import os
+import signal
 import socket
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +22,18 @@ from icalib.stages.resources import Resources
 def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
+
+
+def test_workers_that_scripts_start_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "collect_rarely", lambda: None)
+    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with warnings.catch_warnings():
+            session.set_up_worker()
+        with pytest.raises(KeyboardInterrupt):
+            _thread.interrupt_main()
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "no-such-host.invalid:{port}"])
