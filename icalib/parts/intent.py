@@ -261,9 +261,8 @@ class IntentJob(ShardedJob):
             encoder.start(self.start.path)
         encoder.to(device)
         store = TokenStore(self.train_tokens.path)
-        rows = all_rows = training_rows(store, self.selection)
-        if self.left_out is not None:
-            rows = self.left_out.others(store, rows)
+        all_rows = training_rows(store, self.selection)
+        rows = training_rows(store, self.selection, self.left_out)
         labelled = gold_labels(store, rows, with_intents=False)
         pseudo = pseudo_labelled(self.pseudo_labels.path, store) if self.pseudo_labels else []
         labels = [*labelled, *pseudo]

@@ -219,9 +219,7 @@ class IntentEncoderJob(TrainingJob):
         if self.start is not None:
             encoder.start(self.start.path)
         store = TokenStore(self.train_tokens.path)
-        rows = training_rows(store, self.selection)
-        if self.left_out is not None:
-            rows = self.left_out.others(store, rows)
+        rows = training_rows(store, self.selection, self.left_out)
         pools = list(store.pools(rows))
         fold_P = fold_of(store, rows, self.num_folds)
         encoder.begin(self._regressions(encoder.to(device), pools, fold_P, device))

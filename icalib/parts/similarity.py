@@ -250,10 +250,7 @@ class SimilarityJob(TrainingJob):
     def curriculum(self, layout: Layout) -> PoolContrast:
         """Return the labelled, pseudo-labelled and softly labelled pools, as they are trained on."""
         store = TokenStore(self.train_tokens.path)
-        rows = training_rows(store, self.selection)
-        if self.left_out is not None:
-            rows = self.left_out.others(store, rows)
-        pools = gold_labels(store, rows, with_intents=False)
+        pools = gold_labels(store, training_rows(store, self.selection, self.left_out), with_intents=False)
         if self.pseudo_labels is not None:
             pools += pseudo_labelled(self.pseudo_labels.path, store)
         if self.soft_labels is not None:

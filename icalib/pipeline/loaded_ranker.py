@@ -60,11 +60,6 @@ class LoadedRanker:
         run = FinishedRun.open(Path(path))
         return cls(run, run.load_members())
 
-    @property
-    def decision_threshold(self) -> float:
-        """Candidates with a higher probability in their pool are predicted right; fitted on the validation pools."""
-        return self.run.fitted.decision_threshold
-
     def rank(self, context: Context, candidates: Iterable[str]) -> list[RankedCandidate]:
         """Rank two or more candidates, best first; tied candidates, e.g. equal texts, keep their order.
 

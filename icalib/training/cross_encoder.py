@@ -101,9 +101,7 @@ class CrossEncoderJob(TrainingJob):
         return None if self.offsets is None else Offsets.load(self.offsets.path / f"{split}.parquet")
 
     def _labelled(self, store: TokenStore) -> list[PairLabels]:
-        rows = training_rows(store, self.selection)
-        if self.left_out is not None:
-            rows = self.left_out.others(store, rows)
+        rows = training_rows(store, self.selection, self.left_out)
         return gold_labels(store, rows, with_intents=self.views_with_intents)
 
     def _curriculum(

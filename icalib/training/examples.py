@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from icalib.data.batching import shuffled_batches
 from icalib.data.encoding import Encoded, Intents, Layout, Lists, Numbers, TokenPool, TokenStore
+from icalib.data.folds import Fold
 from icalib.data.selection import Rows, Selection
 from icalib.training.settings import TrainingSettings
 
@@ -38,9 +39,10 @@ class PairLabels:
         return replace(self, candidates=candidates, labels=labels, intent_view=view)
 
 
-def training_rows(store: TokenStore, selection: Selection) -> Rows:
-    """Return the rows of the labelled training pools."""
-    return selection.rows("train", "labelled", store.column("label_order"))
+def training_rows(store: TokenStore, selection: Selection, left_out: Fold | None = None) -> Rows:
+    """Return the rows of the labelled training pools, without a fold of them."""
+    rows = selection.rows("train", "labelled", store.column("label_order"))
+    return rows if left_out is None else left_out.others(store, rows)
 
 
 def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intents: bool) -> list[PairLabels]:
