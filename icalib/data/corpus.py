@@ -96,13 +96,6 @@ def responses_of(dialogue: Dialogue, source: Source, settings: PrepareSettings) 
     )
 
 
-def ready_pools(source: Source, settings: PrepareSettings, on_reject: OnReject | None) -> Iterator[Pool]:
-    """Yield the pools of a source, in drawn splits where it has none."""
-    for pool in source.pools(on_reject):
-        split = pool.split if source.has_splits else assigned_split(pool.dialog_id, settings.seed)
-        yield pool.model_copy(update={"split": split})
-
-
 def read_corpus(
     source: Source, folder: Path, settings: PrepareSettings, rejected: RejectedRecords | None, progress: Progress
 ) -> Corpus:
@@ -146,16 +139,14 @@ def _records(
     for answered in source.answers(on_reject):
         if settings.answers == "accepted":
             raise _unmarked(source)
-        split = answered.split or assigned_split(answered.dialog_id, settings.seed)
+        split = _split(answered, corpus, settings)
         corpus.mined.add(split)
-        corpus.split_origins.add("source" if answered.split else "drawn")
         context = answered.context[-settings.context_turns :]
         yield [_row(answered, split, number, context, text) for number, text in enumerate(answered.answers)]
-    for pool in ready_pools(source, settings, on_reject):
+    for pool in source.pools(on_reject):
         if settings.answers == "accepted" and not source.accepted_only:
             raise _unmarked(source)
-        corpus.split_origins.add("source" if source.has_splits else "drawn")
-        row = pool.model_dump()
+        row = {**pool.model_dump(), "split": _split(pool, corpus, settings)}
         keeps_all = source.keeps_all_candidates and settings.protocol is None
         if not keeps_all and len(pool.candidates) > settings.num_candidates:
             row |= _cut(pool, settings.num_candidates, source.left_out)
@@ -167,11 +158,10 @@ def _dialogue_rows(
 ) -> Iterator[list[dict[str, Any]]]:
     num_dialogues = num_accepted = 0
     for dialogue in source.dialogues(on_reject):
-        split = dialogue.split or assigned_split(dialogue.dialog_id, settings.seed)
+        split = _split(dialogue, corpus, settings)
         if settings.intents_in == "train" and any(utterance.intents for utterance in dialogue.utterances):
             split = "train"
         corpus.mined.add(split)
-        corpus.split_origins.add("source" if dialogue.split else "drawn")
         num_dialogues += 1
         num_accepted += any(turn.is_answer for turn in dialogue.utterances if turn.speaker == "agent")
         yield [
@@ -183,6 +173,12 @@ def _dialogue_rows(
             raise _unmarked(source)
         if num_accepted < num_dialogues:
             source.left_out["dialogues without an accepted answer"] += num_dialogues - num_accepted
+
+
+def _split(record: Dialogue | AnsweredContext | Pool, corpus: Corpus, settings: PrepareSettings) -> Split:
+    """Return a record's own split, or the one that is drawn for its dialogue, and note which it was."""
+    corpus.split_origins.add("source" if record.split else "drawn")
+    return record.split or assigned_split(record.dialog_id, settings.seed)
 
 
 def _row(

@@ -10,7 +10,7 @@ from pathlib import Path
 from icalib.core.errors import DataError
 from icalib.core.storage import pull
 from icalib.core.text import shortened
-from icalib.data.corpus import ready_pools, responses_of, shortest_context
+from icalib.data.corpus import responses_of, shortest_context
 from icalib.data.protocols import with_protocol
 from icalib.data.schema import AnsweredContext, Dialogue, Pool
 from icalib.data.settings import PrepareSettings, mapped_intents
@@ -41,7 +41,7 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
 
     dialogues = list(islice(source.dialogues(reject), NUM_READ))
     answered = list(islice(source.answers(reject), NUM_READ))
-    pools = list(islice(ready_pools(source, settings, reject), NUM_READ))
+    pools = list(islice(source.pools(reject), NUM_READ))
     for record in (*dialogues[:NUM_SHOWN], *answered[:NUM_SHOWN], *pools[:NUM_SHOWN]):
         yield from _lines(record, settings)
     if dialogues:

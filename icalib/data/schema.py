@@ -82,7 +82,7 @@ class AnsweredContext(BaseModel):
 
 
 class Pool(BaseModel):
-    """One context and its C candidates.
+    """One context and its C candidates; `split` is None where the source has none.
 
     `label` is the index of the right candidate, −1 where it is unknown and −2 where no candidate is right. Where
     several candidates are right, it is the index of the first one in the source, and `also_right` has those of the
@@ -98,7 +98,7 @@ class Pool(BaseModel):
     pool_id: Text
     dialog_id: Text
     domain: OptionalText = ""
-    split: Split
+    split: Split | None = None
     context: tuple[Utterance, ...] = Field(min_length=1)
     candidates: tuple[Text, ...] = Field(min_length=2)
     label: int = Field(ge=NONE_RIGHT)

@@ -24,7 +24,6 @@ from typing import Any, TypeGuard
 from icalib.core.errors import DataError, SettingError
 from icalib.core.text import abbreviated
 from icalib.data.schema import AnsweredContext, Pool
-from icalib.data.sources.files import split_in_name
 from icalib.data.sources.messages import Role, text_of, turns
 from icalib.data.sources.records import (
     Raw,
@@ -55,7 +54,7 @@ from icalib.data.sources.rows import (
     split_of_rows,
     unchecked_row,
 )
-from icalib.data.splits import assigned_split, text_key, wording_key
+from icalib.data.splits import text_key, wording_key
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "id": ("queryid", "qid", "questionid"),
@@ -84,7 +83,6 @@ ALSO_RIGHT = "wrong answers with the words of a right one"
 LATE_WRONG = f"wrong answers, since the first {NUM_SAMPLED} rows have none: put a row with one before them to use them"
 _PYTHON = re.compile(r"""\[\s*['"\[{].*['"\]}]\s*\]|\{\s*'.*\}""", re.DOTALL)
 _RIGHT_ABOVE = 0.5  # labels above it are of right answers
-_SPLIT_SEED = 0  # of a query without a split where others have one
 _RENAME = "Give one of the files another name."
 _SORT = (
     "Sort the rows by query: those of one must follow each other. Queries with the same text need --columns id=NAME."
@@ -122,9 +120,8 @@ class _Table:
         if not wrong or (not right and len(wrong) == 1):
             self.left_out[NO_WRONG if right else NO_RIGHT] += 1
             return None
-        split = query["split"] or assigned_split(dialog_id, _SPLIT_SEED)
         pool_id = f"{record_id(raw)}#0"
-        return pool_from(raw, pool_id, split, query["context"], right, wrong, query["domain"], dialog_id)
+        return pool_from(raw, pool_id, query["split"], query["context"], right, wrong, query["domain"], dialog_id)
 
     def answers(self, raw: Raw) -> AnsweredContext | None:
         """Return the right answers; None where there is none."""
@@ -258,8 +255,6 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
         _refuse_unread_labels(files[0], sample, found)
     table = _Table(found, negatives, speakers, has_cells)
     source = Source(files, keeps_all_candidates=False, understood=understood, left_out=table.left_out)
-    if "split" not in found and not any(map(split_in_name, files)):
-        source = replace(source, has_splits=False)
     if any(map(table.has_wrong, sample)):
         return replace(
             source,

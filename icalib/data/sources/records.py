@@ -158,8 +158,6 @@ class Source:
     """The last utterance of each dialogue is its only response (contexts of such sources overlap)."""
     keeps_all_candidates: bool = True
     """Ready pools keep all their candidates; false: as many as were asked for, the first right and wrong ones."""
-    has_splits: bool = True
-    """It says in which split each ready pool is; false: splits are drawn, and those of its pools mean nothing."""
     accepted_only: bool = False
     """The right candidates of its ready pools are accepted answers."""
     understood: str = ""
@@ -230,7 +228,7 @@ def alternating(texts: Iterable[str]) -> tuple[dict[str, Any], ...]:
 def pool_from(
     raw: Raw,
     pool_id: str,
-    split: Split,
+    split: Split | None,
     context: Iterable[Any],
     right: Sequence[str],
     wrong: Iterable[str],

@@ -325,7 +325,8 @@ def test_pools_of_a_dialogue_are_in_one_split(tmp_path: Path, column: str) -> No
         for number in range(30)
         for turn in range(3)
     ]
-    found = pools(write_lines(tmp_path / "chats.jsonl", *rows))
+    prepare(write_lines(tmp_path / "chats.jsonl", *rows), tmp_path / "pools")
+    found = read_pools(tmp_path / "pools")
     assert len(found) == 90
     assert len({pool.dialog_id for pool in found}) == len({(pool.dialog_id, pool.split) for pool in found}) == 30
     assert {pool.split for pool in found} == {"train", "validation", "test"}
@@ -373,6 +374,22 @@ def test_splits_of_ready_pools_are_drawn_with_the_seed_where_the_source_has_none
         drawn.append({pool.dialog_id for pool in read_pools(out, "test")})
     assert 10 < len(drawn[0]) < 60
     assert len(drawn[0] & drawn[1]) < 0.5 * len(drawn[0])
+
+
+def test_splits_are_drawn_with_the_seed_where_some_queries_have_none(tmp_path: Path) -> None:
+    rows = [
+        {"query": f"question {number}", "pos": ["yes"], "neg": ["no"], **({"split": "test"} if number < 30 else {})}
+        for number in range(300)
+    ]
+    drawn: list[set[str]] = []
+    for seed in range(2):
+        out = tmp_path / str(seed)
+        prepare(write_lines(tmp_path / "some.jsonl", *rows), out, PrepareSettings(seed=seed))
+        assert read_pool_set(out).split_origin == "mixed"
+        drawn.append({pool.context[0].text for pool in read_pools(out, "test")})
+    own = {f"question {number}" for number in range(30)}
+    assert drawn[0] & drawn[1] >= own
+    assert drawn[0] - own != drawn[1] - own
 
 
 def test_an_empty_list_in_a_cell_is_no_answer(tmp_path: Path) -> None:
