@@ -31,6 +31,8 @@ class PlaceKeywords(TypedDict, total=False):
     """Address of a Ray cluster; default: this machine."""
     executor: ExecutorName
     """ray (default) or local."""
+    track: Sequence[str]
+    """Trackers that also get runs: mlflow, wandb; default: none."""
 
 
 class RunKeywords(PlaceKeywords, total=False):
@@ -60,6 +62,7 @@ class Place:
     workers: int | None = None
     address: str | None = None
     executor: ExecutorName = "ray"
+    track: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         choice("executor", self.executor, EXECUTORS)

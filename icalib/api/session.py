@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icalib.core.display import display
-
 if TYPE_CHECKING:
     from icalib.api.options import Place
     from icalib.core.run_folder import RunFolder
@@ -56,7 +54,7 @@ class Session:
         return RunContext(
             runs=self.place.runs.resolve(),
             executor=self._executor(),
-            emit=broadcast(self.progress.show, update_tensorboard, *trackers(display().track)),
+            emit=broadcast(self.progress.show, update_tensorboard, *trackers(self.place.track)),
             command=command_line(),
         )
 

@@ -19,9 +19,6 @@ class DisplayOptions:
     """How progress and tables are shown: options of every verb."""
 
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only results and errors.")] = False
-    track: Annotated[
-        list[str] | None, typer.Option("--track", help="Also send runs to mlflow or wandb; may be repeated.")
-    ] = None
 
 
 def with_groups(function: Callable[..., None]) -> Callable[..., None]:
@@ -40,7 +37,7 @@ def with_groups(function: Callable[..., None]) -> Callable[..., None]:
     def command(**values: Any) -> None:
         shown: DisplayOptions = made(DisplayOptions, values)
         values |= {name: made(group, values) for name, group in groups.items()}
-        with showing(Display(shown.quiet, tuple(shown.track or ()))):
+        with showing(Display(shown.quiet)):
             function(**values)
 
     options: list[Parameter] = []

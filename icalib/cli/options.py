@@ -109,6 +109,9 @@ class RunOptions(PlaceOptions):
     experiment: Annotated[
         str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.", callback=_folder_name)
     ] = "default"
+    track: Annotated[
+        list[str] | None, typer.Option("--track", help="Also send runs to mlflow or wandb; may be repeated.")
+    ] = None
     fresh: Fresh = False
 
     def keywords(self) -> RunKeywords:

@@ -13,7 +13,6 @@ class Display:
     """How progress and tables are shown."""
 
     quiet: bool = False
-    track: tuple[str, ...] = ()
 
 
 _chosen: ContextVar[Display] = ContextVar("display", default=Display())  # noqa: B039  (it is frozen)

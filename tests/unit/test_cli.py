@@ -94,6 +94,12 @@ def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said
     assert said in err
 
 
+@pytest.mark.parametrize("verb", [["calibrate", "scores.csv"], ["predict", "RUN", "q.jsonl"], ["label", "next"]])
+def test_only_what_trains_sends_runs_to_trackers(icalib, verb: list[str]) -> None:
+    code, _, err = icalib(*verb, "--track", "wandb")
+    assert (code, "No such option: --track" in err) == (2, True)
+
+
 def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools: Path, tmp_path: Path) -> None:
     command = ["compare", "bert", "--data", tiny_pools, "--runs", tmp_path / "runs"]
     code, _, err = icalib(*command, "--shift", tmp_path / "nowhere")
