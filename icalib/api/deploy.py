@@ -131,7 +131,7 @@ def export(
     from icalib.exports.write import write_export
     from icalib.pipeline.finished import FinishedRun
 
-    calibration = choice("calibration", calibration, CALIBRATIONS)
+    where, calibration = Place.of(place), choice("calibration", calibration, CALIBRATIONS)
     finished, folder = FinishedRun.open(local_path(run)), local_path(out)
     finished.check_has_models()
     check_empty(folder)
@@ -146,7 +146,7 @@ def export(
         check_exportable(finished, format, calibration)
     check_installed(format)
     if distil:
-        with session(Place.of(place)) as active:
+        with session(where) as active:
             subject = distilled(finished, limit, calibration, active.context)
     else:
         subject = (bi_encoder_of if format == "sentence-transformer" else ranker_of)(finished, calibration)

@@ -50,7 +50,7 @@ def label_next(
     """
     from icalib.labelling.batches import WAYS, Batch, check_out, write_batch
 
-    path, how = local_path(out), choice("by", by, WAYS)
+    where, path, how = Place.of(place), local_path(out), choice("by", by, WAYS)
     if (run is None) == (data is None):
         raise SettingError("give either a run or a pool folder (`data`), whose pools are chosen at random.")
     if number < 1:
@@ -67,7 +67,7 @@ def label_next(
     unlabelled = Unlabelled.of(local_path(data or "") if finished is None else finished.config.data, finished)
     predictions = None
     if finished is not None and how in ("uncertain", "mixed"):
-        with session(Place.of(place)) as active:
+        with session(where) as active:
             predictions = training_predictions(finished, unlabelled.data, active.context)
     chosen = choose(unlabelled, how, number, seed, finished, predictions)
     pools = unlabelled.pools(chosen.indices)
@@ -101,7 +101,7 @@ def label_suspects(
     """
     from icalib.labelling.batches import check_out, write_batch
 
-    path = None if out is None else local_path(out)
+    where, path = Place.of(place), None if out is None else local_path(out)
     if number < 1 or folds < 2:
         raise SettingError(f"found number={number} and folds={folds}: expected 1 or more pools, and 2 or more folds.")
     if path is not None:
@@ -112,7 +112,7 @@ def label_suspects(
     from icalib.pipeline.finished import FinishedRun
 
     finished = FinishedRun.open(local_path(run))
-    with session(Place.of(place)) as active:
+    with session(where) as active:
         found = find_suspects(finished, number, folds, active.context)
     if path is not None and found.suspects:
         write_batch(path, [one.pool for one in found.suspects], found.pool_set)
@@ -232,9 +232,10 @@ def evaluate_judged(
     from icalib.pipeline.finished import FinishedRun, iter_predictions
     from icalib.score_files.scores import Columns
 
-    finished, names = FinishedRun.open(local_path(run)), validated(Columns, dict(columns or {}))
+    where, names = Place.of(place), validated(Columns, dict(columns or {}))
+    finished = FinishedRun.open(local_path(run))
     pools = finished.config.data if data is None else local_path(data)
     read = Judgements.read(finished, pools, local_path(judged), local_path(judge), names)
-    with session(Place.of(place)) as active:
+    with session(where) as active:
         predictions = pa.concat_tables(iter_predictions(finished, pools, read.split, None, active.context))
     return read.evaluate(predictions)

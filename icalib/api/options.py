@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from icalib.core.errors import SettingError
+from icalib.core.files import FOLDER_NAME
 from icalib.core.storage import local_path
 
 if TYPE_CHECKING:
@@ -73,9 +77,9 @@ class Place:
             )
 
     @classmethod
-    def of(cls, keywords: PlaceKeywords) -> Place:
-        """Read keywords that may contain more than these, or raise a SettingError."""
-        return cls(**_given(cls, keywords))
+    def of(cls, keywords: PlaceKeywords, *, known: type = PlaceKeywords) -> Place:
+        """Read keywords of a kind, a TypedDict that may have more than these, or raise a SettingError."""
+        return cls(**_given(cls, keywords, known))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +96,30 @@ class RunTemplate(Place):
     experiment: str = "default"
     fresh: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.search(FOLDER_NAME, self.experiment):
+            raise SettingError(
+                f"`experiment` is {self.experiment!r}, no valid folder name: use letters, digits, '_', '-' and '.', "
+                "e.g. first-try. `runs` says where the folder is stored."
+            )
+
     @classmethod
-    def of(cls, keywords: PlaceKeywords, data: str | Path | None = None, labelled: float | None = None) -> RunTemplate:
-        """Read keywords that may contain more than these, or raise a SettingError."""
+    def of(
+        cls,
+        keywords: PlaceKeywords,
+        data: str | Path | None = None,
+        labelled: float | None = None,
+        *,
+        known: type = RunKeywords,
+    ) -> RunTemplate:
+        """Read keywords of a kind, a TypedDict that may have more than these, or raise a SettingError."""
         if data is None:
             raise SettingError("`data` is missing: name the pool folder that `icalib prepare` made.")
-        given = _given(cls, keywords)
+        given = _given(cls, keywords, known)
         given |= {"data": local_path(data), "labelled": labelled, "limit": limits(given.get("limit"))}
+        if not isinstance(given.get("settings", {}), Mapping):
+            raise SettingError(f"`settings` is {given['settings']!r}: expected values by name, {{'loss.gamma': 2}}.")
         given["settings"] = {_present_name(path): value for path, value in given.get("settings", {}).items()}
         return cls(**given)
 
@@ -117,8 +138,14 @@ def _present_name(path: str) -> str:
     return f"domain_pretraining{dot}{part}" if whole == "post_training" else path
 
 
-def _given(cls: type, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those keywords that are fields of a dataclass and not None."""
+def _given(cls: type, keywords: Mapping[str, Any], known: type) -> dict[str, Any]:
+    """Return those keywords that are fields of a dataclass and not None; Python lets `**` have any others, too."""
+    names = known.__annotations__
+    for name in keywords:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise SettingError(f"found the unknown argument `{name}`.{hint} There are also {', '.join(names)}.")
     given = {one.name: keywords[one.name] for one in fields(cls) if keywords.get(one.name) is not None}
     return {**given, "runs": local_path(given.get("runs", "runs"))}
 
@@ -129,12 +156,12 @@ def limits(limit: int | Mapping[Split, int] | None) -> Mapping[Split, int]:
 
     if limit is None:
         return {}
-    by_split: Mapping[Split, int] = dict.fromkeys(SPLITS, limit) if isinstance(limit, int) else limit
+    by_split: Mapping[Split, int] = limit if isinstance(limit, Mapping) else dict.fromkeys(SPLITS, limit)
     if unknown := sorted(set(by_split) - set(SPLITS)):
         raise SettingError(f"`limit` names the unknown split {unknown[0]}. Choose from: {', '.join(SPLITS)}.")
-    if min(by_split.values(), default=1) < 1:
+    if not all(isinstance(number, Integral) and number > 0 for number in by_split.values()):
         raise SettingError(f"`limit` is {limit}: expected numbers above 0.")
-    return by_split
+    return {split: int(number) for split, number in by_split.items()}
 
 
 def choice(option: str, value: str, choices: Sequence[C]) -> C:

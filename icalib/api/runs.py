@@ -40,7 +40,7 @@ def run(
         seed: root seed; None is 1.
         options: `RunKeywords`.
     """
-    place, fresh = Place.of(options), options.get("fresh", False)
+    place, fresh = Place.of(options, known=RunKeywords), options.get("fresh", False)
     chosen = _chosen(method, data, labelled, seed, options)
     check([chosen], place.runs, fresh=fresh)
     with session(place) as active:
@@ -85,7 +85,7 @@ def dry_comparison(
 def _dry(chosen: Sequence[RunConfig], options: RunKeywords) -> list[DryStage]:
     from icalib.pipeline.dry import dry
 
-    place, fresh = Place.of(options), options.get("fresh", False)
+    place, fresh = Place.of(options, known=RunKeywords), options.get("fresh", False)
     check(chosen, place.runs, fresh=fresh)
     return dry(chosen, place.runs.resolve(), fresh=fresh)
 
@@ -109,7 +109,7 @@ def compare(
         shift: other pool folders, on whose test pools each run is evaluated too.
     """
     template = RunTemplate.of(options, data, labelled)
-    others = with_test_pools([local_path(other) for other in shift])
+    others = with_test_pools([local_path(other) for other in ([shift] if isinstance(shift, (str, Path)) else shift)])
     chosen = comparison_settings(methods, template, seeds)
     check(chosen, template.runs, fresh=template.fresh)
     with session(template) as active:
@@ -118,11 +118,8 @@ def compare(
         shifts = [active.evaluate(folder, other, limit) for other in others for folder in finished]
     from icalib.reports.html import write_report
 
-    report = write_report(
-        finished,
-        template.runs / template.experiment / f"compare-{template.data.name}.html",
-        f"{', '.join(methods)} on {template.data.name}",
-    )
+    folder, name = template.runs.absolute() / template.experiment, template.data.resolve().name
+    report = write_report(finished, folder / f"compare-{name}.html", f"{', '.join(methods)} on {name}")
     _latest(report)
     return Comparison(tuple(Run(folder.path) for folder in finished), tuple(shifts), report)
 
@@ -162,8 +159,9 @@ def curve(
             active.message(f"{fraction:g} labels {number} pools, as a smaller fraction does: left out of the curve")
         lines = active.run_all(untrained, fresh=fresh)
         runs = {configs[0].num_labelled(): active.run_all(configs, fresh=fresh) for configs in chosen.values()}
-    found = label_curve(template.data.name, measured, runs, lines)
-    report = template.runs / template.experiment / f"curve-{template.data.name}.html"
+    folder, name = template.runs.absolute() / template.experiment, template.data.resolve().name
+    found = label_curve(name, measured, runs, lines)
+    report = folder / f"curve-{name}.html"
     write_label_curve(found, report, command_line())
     push(report)
     _latest(report)
@@ -198,4 +196,4 @@ def load(run: str | Path) -> LoadedRanker:
     """
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
-    return LoadedRanker.load(local_path(run))
+    return LoadedRanker.load(local_path(run).absolute())  # some of its files are read when they are needed

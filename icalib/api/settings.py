@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ def run_settings(
     its name isn't to be read. The template's preset comes before these, and they before the template's settings.
     `lenient` leaves out presets and settings that the method doesn't have.
     """
-    from icalib.core.component import with_setting
+    from icalib.core.component import validated, with_setting
     from icalib.methods.catalogue import label
 
     base, _, variant = name.partition("@")
@@ -35,17 +36,18 @@ def run_settings(
 
     if template.backbone:
         method = with_setting(method, "encoder.backbone", template.backbone)
-    return RunConfig(
-        method=label(base) + (f"@{variant}" if variant else ""),
-        data=template.data.resolve(),
-        labelled=fraction,
-        seed=seed,
-        limit=dict(template.limit),
-        backbone=method.encoder.backbone,
-        experiment=template.experiment,
-        resample_labels=template.resample_labels,
-        settings=method,
-    )
+    values = {
+        "method": label(base) + (f"@{variant}" if variant else ""),
+        "data": template.data.resolve(),
+        "labelled": fraction,
+        "seed": seed,
+        "limit": dict(template.limit),
+        "backbone": method.encoder.backbone,
+        "experiment": template.experiment,
+        "resample_labels": template.resample_labels,
+        "settings": method,
+    }
+    return validated(RunConfig, values)
 
 
 def labelled_fraction(template: RunTemplate) -> float:
@@ -63,7 +65,7 @@ def labelled_fraction(template: RunTemplate) -> float:
 
 def checked_fraction(fraction: float) -> float:
     """Return a labelled fraction, or raise a SettingError if it is out of its range."""
-    if not 0 < fraction <= 1:
+    if not isinstance(fraction, Real) or not 0 < fraction <= 1:
         raise SettingError(f"`labelled` is {fraction}: expected a fraction above 0 and at most 1, e.g. 0.1.")
     return fraction
 
@@ -211,6 +213,8 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
 
     if seeds < 1:
         raise SettingError(f"`seeds` is {seeds}; expected a number above 0.")
+    if isinstance(methods, str):
+        raise SettingError(f"`methods` is {methods!r}: expected a list, e.g. [{methods!r}].")
     for name in methods:  # what is seen to be wrong without importing torch comes first
         if not name.startswith(EXTERNAL):
             module_path(name.partition("@")[0])
@@ -231,7 +235,7 @@ def curve_settings(
     methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
 ) -> tuple[list[RunConfig], dict[float, list[RunConfig]]]:
     """Return the runs of a label curve: those of untrained methods, and the others by labelled fraction, ascending."""
-    if not fractions:
+    if not len(fractions):
         raise SettingError("a label curve needs at least one labelled fraction, e.g. --fractions 0.01,0.1.")
     untrained: list[RunConfig] = []
     by_fraction: dict[float, list[RunConfig]] = {}

@@ -56,7 +56,7 @@ def sweep(
         trials: total number of trials; None means a grid's points, else 20.
         options: `SweepKeywords`; `fresh` forgets the trials of the same sweep, cached stages are still reused.
     """
-    template = RunTemplate.of(options, data, labelled)
+    template = RunTemplate.of(options, data, labelled, known=SweepKeywords)
     chosen, settings, base, note = _ask(space, template, options)
     from icalib.reports.sweep_views import write_views
     from icalib.sweeps.sweep import sweep
@@ -74,7 +74,7 @@ def dry_sweep(
     space: str, data: str | Path, labelled: float | None, trials: int | None, options: SweepKeywords
 ) -> SweepFolder:
     """Count what each trial's thresholds would pseudo-label, without training students; the arguments are `sweep`'s."""
-    template = RunTemplate.of(options, data, labelled)
+    template = RunTemplate.of(options, data, labelled, known=SweepKeywords)
     chosen, settings, base, note = _ask(space, template, options)
     from icalib.sweeps.dry import dry
     from icalib.sweeps.study import proposals

@@ -13,7 +13,6 @@ import typer
 from icalib.api.options import ExecutorName, Place, RunKeywords
 from icalib.api.settings import parsed_settings
 from icalib.core.errors import SettingError
-from icalib.core.files import FOLDER_NAME
 from icalib.core.storage import local_path
 from icalib.core.text import shortened
 
@@ -26,15 +25,6 @@ def place_option(help: str) -> Any:
 def place_argument(help: str) -> Any:
     """An argument that takes a path or an object store's URI."""
     return typer.Argument(parser=local_path, help=help)
-
-
-def _folder_name(name: str) -> str:
-    if not re.search(FOLDER_NAME, name):
-        raise SettingError(
-            f"--experiment {name!r} is not a valid folder name: use letters, digits, '_', '-' and '.', e.g. first-try. "
-            "--runs says where the folder is stored."
-        )
-    return name
 
 
 Data = Annotated[Path, place_option("Pool folder that `icalib prepare` made; a path or e.g. s3://bucket/pools.")]
@@ -106,9 +96,9 @@ class RunOptions(PlaceOptions):
         bool,
         typer.Option("--resample-labels", help="Let each seed draw its own labelled pools: the spread includes that."),
     ] = False
-    experiment: Annotated[
-        str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.", callback=_folder_name)
-    ] = "default"
+    experiment: Annotated[str, typer.Option(help="Folder under --runs that groups runs: a name, not a path.")] = (
+        "default"
+    )
     track: Annotated[
         list[str] | None, typer.Option("--track", help="Also send runs to mlflow or wandb; may be repeated.")
     ] = None

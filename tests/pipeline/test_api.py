@@ -153,6 +153,16 @@ def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools
     assert ranker.rank(texts, test_pools[0].candidates) == ranked
 
 
+def test_a_loaded_ranker_answers_from_another_folder(
+    teacher: Run, ranker: LoadedRanker, test_pools: list[Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(teacher.path.parent)
+    loaded = icalib.load(teacher.path.name)
+    monkeypatch.chdir(tmp_path)
+    questions = [question_of(test_pools[0])]
+    assert loaded.predict(questions, sets=0.8) == ranker.predict(questions, sets=0.8)
+
+
 def test_equal_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
     """Though they have dropout masks of their own."""
     ranked = ranker.rank(["My printer hums."], ["Hello!", "Restart it.", " Hello!"])

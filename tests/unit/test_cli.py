@@ -49,7 +49,6 @@ def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
         (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
         (["score", "nowhere", "nowhere", "--split", "train"], "PAIRS have no splits"),
         (["score", "nowhere", "--data", "nowhere", "--rows-per-file", "5"], "--rows-per-file is for PAIRS"),
-        (["predict", "nowhere", "nowhere", "--confidence", "0.99"], "Add --max-error"),
         (["why", "nowhere", "--out", "why.html"], "Name the pool"),
         (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),
         (["show", "./my_method.py"], "named by its import path"),
@@ -85,7 +84,7 @@ def test_what_fits_no_method_is_refused(icalib, tiny_pools: Path, arguments: lis
         (["--limit", "training=5"], "unknown split training"),
         (["--executor", "slurm"], "is not one of 'ray', 'local'"),
         (["--executor", "local", "--address", "auto"], "address auto"),
-        (["--experiment", "../elsewhere"], "--experiment '../elsewhere' is not a valid folder name"),
+        (["--experiment", "../elsewhere"], "`experiment` is '../elsewhere', no valid folder name"),
     ],
 )
 def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said: str) -> None:
