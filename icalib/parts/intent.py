@@ -58,7 +58,7 @@ from icalib.scoring.offsets import Offsets
 from icalib.scoring.part import LoadedPart
 from icalib.training.examples import PairLabels, gold_labels, training_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
-from icalib.training.settings import EpochsRequired, TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings, measured_by
 from icalib.training.validation import validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator
 
@@ -78,7 +78,7 @@ _MAX_CROSSED = 40  # intents that are crossed with the candidate's own: the form
 class Intent(EarlierPart):
     """Settings of the intent part."""
 
-    training: EpochsRequired | None = TrainingSettings(
+    training: Annotated[EpochsRequired, measured_by("NLL")] | None = TrainingSettings(
         epochs=3, patience=1, selection_metric="NLL", batch_size=16, learning_rate=5e-5, head_learning_rate=1e-2
     )
     """Training of an encoder that predicts intents, on the utterances of the labelled pools, from the regressions on;
@@ -91,9 +91,7 @@ class Intent(EarlierPart):
     """K folds, which choose the ridge of the form, and from which later parts see this one out of fold."""
 
     @model_validator(mode="after")
-    def _is_measured(self) -> Self:
-        if self.training is not None and self.training.selection_metric != "NLL":
-            raise ValueError(f"found `selection_metric` {self.training.selection_metric} for intents. Expected: NLL")
+    def _keeps_its_weights(self) -> Self:
         if self.training is not None and self.training.zero_stage == 3:  # validation reads the regressions' weights
             raise ValueError("found `zero_stage` 3 for intents. Expected: 0, 1 or 2")
         return self

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
@@ -36,13 +36,12 @@ from icalib.training.epochs import Batches
 from icalib.training.examples import PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
 from icalib.training.pseudo_labelled import pseudo_labelled
-from icalib.training.settings import TrainingSettings
+from icalib.training.settings import TrainingSettings, measured_by
 from icalib.training.soft_labels import soft_labelled
 from icalib.training.validation import PoolResult, joined_results, pool_results, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 
 _TASK = "bi_encoder"
-_METRICS = ("MAP", "R@1")
 _NUM_SPECIAL = 2  # [CLS] and [SEP] of a text that is read apart
 
 
@@ -53,7 +52,8 @@ class Similarity(EarlierPart):
     batch's other pools, which a cross-encoder would have to read pair by pair.
     """
 
-    training: TrainingSettings = TrainingSettings(
+    # cosines have no probabilities
+    training: Annotated[TrainingSettings, measured_by("MAP", "R@1")] = TrainingSettings(
         epochs=3, patience=1, selection_metric="MAP", batch_size=8, max_tokens_per_batch=16384
     )
     """Optimiser and schedule; `batch_size` counts pools. The initial weights are kept if no epoch is better; with
@@ -63,15 +63,6 @@ class Similarity(EarlierPart):
     pools each."""
     temperature: float = Field(default=0.05, gt=0)
     """Divides the cosines before the softmax."""
-
-    @model_validator(mode="after")
-    def _is_measured(self) -> Self:
-        if self.training.selection_metric not in _METRICS:
-            raise ValueError(
-                f"found `selection_metric` {self.training.selection_metric}. Expected: {' or '.join(_METRICS)}, as "
-                "cosines have no probabilities"
-            )
-        return self
 
 
 class _Example(NamedTuple):

@@ -82,3 +82,14 @@ def _trains(settings: TrainingSettings) -> TrainingSettings:
 
 EpochsRequired = Annotated[TrainingSettings, AfterValidator(_trains)]
 """Settings of a training that has at least one epoch."""
+
+
+def measured_by(*metrics: str) -> AfterValidator:
+    """Return a validator of settings whose training measures only these metrics on validation."""
+
+    def check(settings: TrainingSettings) -> TrainingSettings:
+        if settings.selection_metric not in metrics:
+            raise ValueError(f"found `selection_metric` {settings.selection_metric}. Expected: {' or '.join(metrics)}")
+        return settings
+
+    return AfterValidator(check)

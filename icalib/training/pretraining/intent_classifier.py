@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from icalib.models.checkpoint import CHECKPOINT_VERSION, read_weights, save_weig
 from icalib.models.model import Model
 from icalib.training.examples import batched
 from icalib.training.job import Training, TrainingJob
-from icalib.training.settings import EpochsRequired, TrainingSettings
+from icalib.training.settings import EpochsRequired, TrainingSettings, measured_by
 
 _WORDS = "encoder.embedding.weight"
 
@@ -34,7 +34,7 @@ _WORDS = "encoder.embedding.weight"
 class IntentLearning(Settings):
     """Settings of the training of the intent classifier."""
 
-    training: EpochsRequired = TrainingSettings(
+    training: Annotated[EpochsRequired, measured_by("NLL", "F1")] = TrainingSettings(
         epochs=50,
         patience=10,
         selection_metric="NLL",

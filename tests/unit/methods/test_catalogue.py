@@ -89,7 +89,8 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("icast-teacher", {"regime.rule.scale": "quantile", "regime.rule.gain_threshold": -0.5}, "absolute"),
         ("bert", {"domain_pretraining.training.epochs": 0}, "found `epochs` 0"),
         ("bert", {"similarity.training.selection_metric": "NLL"}, "NLL.*MAP or R@1"),
-        ("icast", {"intent": {"training": {"selection_metric": "MAP"}}}, "MAP for intents. Expected: NLL"),
+        ("icast", {"intent": {"training": {"selection_metric": "MAP"}}}, "`selection_metric` MAP. Expected: NLL"),
+        ("iart", {"pretraining.intent_classifier.training.selection_metric": "MAP"}, "MAP. Expected: NLL or F1"),
         ("gray", {"regime.contrast.margin": 0.5}, "margin ≤ wide_margin"),
     ],
 )
