@@ -23,6 +23,7 @@ from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax, sums_to_1
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
 _LARGEST_SCORE = 1e100  # the squares of larger ones are infinite
+_TIED = 1e-12  # candidates that differ by less, relative to their logits, differ by rounding
 
 
 class _Given(NamedTuple):  # what some calibrators read besides logits and labels
@@ -183,7 +184,9 @@ class PoolSoftmax(AbstractCalibrator):
         of_log_probs = sums_to_1(expit(logit_N), sizes_P)
         f_N = log_expit(logit_N) if of_log_probs else logit_N
         level_P = np.add.reduceat(f_N, starts_P) / sizes_P
-        slope = _best_slope(f_N - np.repeat(level_P, sizes_P), loss)
+        highest_P, lowest_P = np.maximum.reduceat(f_N, starts_P), np.minimum.reduceat(f_N, starts_P)
+        is_tied_P = highest_P - lowest_P <= _TIED * np.abs(highest_P)
+        slope = _best_slope(np.where(np.repeat(is_tied_P, sizes_P), 0.0, f_N - np.repeat(level_P, sizes_P)), loss)
         return PoolSoftmaxMap(slope=slope, of_log_probs=of_log_probs, pairs=of_pairs)
 
 

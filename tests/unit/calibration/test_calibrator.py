@@ -136,6 +136,22 @@ def test_a_softmax_over_pools_finds_the_slope_whatever_a_pools_level() -> None:
     assert nll(prob, label) < nll(CALIBRATORS["platt"].fit(logit, label).apply(logit), label) - 0.05
 
 
+@pytest.mark.parametrize("score", [0.0, 0.3, -0.3, 1.3, -7.1])
+def test_pools_of_equal_scores_have_no_influence_on_the_scale_of_a_softmax(score: float) -> None:
+    """Their mean differs from some of these scores by a rounding error."""
+    logit, label, sizes = choices(200, slope=1.7)
+    all_sizes = np.concatenate([sizes, np.full(400, 10)])
+    labels = np.concatenate([label, np.arange(4000) % 10 == 0])
+    expected, found = (
+        PoolSoftmax.Config().build().fit(np.concatenate([logit, np.full(4000, same)]), labels, sizes_P=all_sizes)
+        for same in (0.0, score)
+    )
+    assert isinstance(found, PoolSoftmaxMap)
+    assert isinstance(expected, PoolSoftmaxMap)
+    assert found.slope == pytest.approx(expected.slope, rel=1e-6)
+    assert 1 < found.slope < 3
+
+
 @pytest.mark.parametrize("slope", [0.5, 1.0])
 def test_probabilities_that_are_a_softmax_already_are_only_sharpened_or_flattened(slope: float) -> None:
     """Those of JM and GRN: their logits as pairs are no longer the model's, at any level."""
