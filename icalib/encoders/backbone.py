@@ -84,6 +84,16 @@ def quiet_transformers() -> Generator[None, None, None]:
             transformers_logging.enable_progress_bar()
 
 
+def save_quietly(model: Any, folder: Path, **options: Any) -> None:
+    """Write a model in transformers' format; accelerate then imports DeepSpeed, which would warn on stdout."""
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    with quiet_transformers():
+        model.save_pretrained(folder, **options)
+
+
 @contextmanager
 def loading(explained: Callable[[str], SettingError]) -> Generator[None, None, None]:
     """Load something by transformers, whose errors are explained given the first line of their text."""

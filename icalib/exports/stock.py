@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import ExportError, SettingError
 from icalib.data.schema import Pool
 from icalib.encoders.architecture import set_num_layers
-from icalib.encoders.backbone import Tokenizer, load_config, quiet_transformers
+from icalib.encoders.backbone import Tokenizer, load_config, quiet_transformers, save_quietly
 from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.exports.agreement import Comparison, Scorer, Scores, ranker_scorer
 from icalib.exports.subject import Subject
@@ -231,10 +230,7 @@ def _plain_weights(backbone: nn.Module, vocabulary: int) -> dict[str, torch.Tens
 
 def write_stock(folder: Path, model: Any, tokenizer: Any, files: Mapping[str, Any]) -> None:
     """Write a model, its tokenizer and JSON files to an empty folder."""
-    if not torch.cuda.is_available():
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # accelerate imports DeepSpeed, which would warn
-    with quiet_transformers():
-        model.save_pretrained(folder)
+    save_quietly(model, folder)
     write_tokenizer(folder, tokenizer)
     for name, value in files.items():
         (folder / name).parent.mkdir(exist_ok=True)

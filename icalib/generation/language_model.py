@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, final
 
@@ -23,7 +24,7 @@ from icalib.data.generated import TextKind
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
 from icalib.data.splits import text_key
-from icalib.encoders.backbone import backbone_digest, quiet_transformers
+from icalib.encoders.backbone import backbone_digest, loading, save_quietly
 from icalib.encoders.transfer import to_device
 from icalib.generation.generator import AbstractGenerator, Context, Task
 from icalib.generation.retrieval import gold, is_like_gold, question_index, training_pools, training_rows, wrong_keys
@@ -74,11 +75,17 @@ class LanguageModel(AbstractGenerator):
 
         def check(self) -> None:
             """Check that the model can be loaded and can generate text."""
-            encoder_decoder = _load("AutoConfig", self.model).is_encoder_decoder
-            if not encoder_decoder or _load("AutoTokenizer", self.model).eos_token_id is None:
+            config = _load("AutoConfig", self.model)
+            if not config.is_encoder_decoder or _load("AutoTokenizer", self.model).eos_token_id is None:
                 raise SettingError(
                     f"`{self.model}` is not a sequence-to-sequence language model with an end-of-sequence token, so it "
                     "can't generate texts. Expected one such as facebook/bart-base."
+                )
+            positions = _positions(config)
+            if positions is not None and positions <= self.max_target_tokens:
+                raise SettingError(
+                    f"generator.max_target_tokens is {self.max_target_tokens}, but `{self.model}` has only {positions} "
+                    "positions. Set a smaller number."
                 )
 
     def __init__(
@@ -184,13 +191,7 @@ class Writer(Model):
         self._start: list[int] = [token for token in self._tokenizer("")["input_ids"] if token != self._end]
         self.network: Any = _load("AutoModelForSeq2SeqLM", name, dtype=torch.float32)
         self.network.generation_config = _special_tokens(self.network.generation_config)
-        positions = getattr(self.network.config, "max_position_embeddings", None)
-        if positions is not None and positions <= config.max_target_tokens:
-            raise SettingError(
-                f"generator.max_target_tokens is {config.max_target_tokens}, but `{name}` has only {positions} "
-                "positions. Set a smaller number."
-            )
-        self._max_source = min(config.max_source_tokens, positions or config.max_source_tokens)
+        self._max_source = min(config.max_source_tokens, _positions(self.network.config) or config.max_source_tokens)
         self._max_target = config.max_target_tokens
 
     def encode(self, task: Task, source: Sequence[str], target: str) -> TextPair:
@@ -211,8 +212,7 @@ class Writer(Model):
         """Compute the mean negative log-likelihood of each target's tokens [B], in nats."""
         ids_BL, mask_BL = self._padded([pair.source for pair in pairs], device, self._padding)
         targets_BL, _ = self._padded([pair.target for pair in pairs], device, _NO_TARGET)
-        shifted_BL = self.network.prepare_decoder_input_ids_from_labels(targets_BL)
-        logits_BLV = self.network(input_ids=ids_BL, attention_mask=mask_BL, decoder_input_ids=shifted_BL).logits
+        logits_BLV = self.network(input_ids=ids_BL, attention_mask=mask_BL, labels=targets_BL).logits
         nll_BL = nn.functional.cross_entropy(
             logits_BLV.float().transpose(1, 2), targets_BL, ignore_index=_NO_TARGET, reduction="none"
         )
@@ -254,8 +254,7 @@ class Writer(Model):
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
         """Write the network in the format of transformers, and its tokenizer."""
         weights = {name.removeprefix("network."): tensor for name, tensor in state.items()}
-        with quiet_transformers():
-            self.network.save_pretrained(folder, state_dict=weights)
+        save_quietly(self.network, folder, state_dict=weights)
         self._tokenizer.save_pretrained(folder)
         give_usual_mode(folder)
 
@@ -289,14 +288,20 @@ def _load(kind: str, name: str, **options: Any) -> Any:
     """Load the config, tokenizer or network of a model; weights must be safetensors or weights-only files."""
     import transformers
 
-    try:
-        with quiet_transformers():
-            return getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
-        raise SettingError(
-            f"can't load the generator `{name}`: {str(error).splitlines()[0]} Expected a name on the Hugging Face Hub "
-            "or a folder of a sequence-to-sequence language model (config.json, model.safetensors, tokenizer)."
-        ) from error
+    with loading(partial(_unusable, name)):
+        return getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
+
+
+def _unusable(name: str, reason: str) -> SettingError:
+    return SettingError(
+        f"can't load the generator `{name}`: {reason} Expected a name on the Hugging Face Hub or a folder of a "
+        "sequence-to-sequence language model (config.json, model.safetensors, tokenizer)."
+    )
+
+
+def _positions(config: Any) -> int | None:
+    """Return how many tokens a model reads or writes at most; None without a limit."""
+    return getattr(config, "max_position_embeddings", None)
 
 
 def _special_tokens(found: Any) -> Any:

@@ -10,7 +10,7 @@ from icalib.core.storage import location, push
 from icalib.data.encoding import Budget, write_tokens
 from icalib.data.schema import Pool, Utterance
 from icalib.data.selection import Selection
-from icalib.encoders.backbone import Tokenizer, quiet_transformers
+from icalib.encoders.backbone import Tokenizer, quiet_transformers, save_quietly
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import RankerConfig
@@ -93,6 +93,6 @@ def _write_tiny_bert(folder: Path, texts: list[str]) -> None:
         max_position_embeddings=128,
         pad_token_id=vocabulary["[PAD]"],
     )
+    save_quietly(BertModel(config, add_pooling_layer=False), folder)
     with quiet_transformers():
-        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
         PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)

@@ -11,6 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
@@ -18,7 +20,7 @@ from transformers import (
 
 from icalib.encoders.backbone import quiet_transformers
 
-Kind = Literal["bart", "t5"]
+Kind = Literal["bart", "t5", "m2m_100"]
 
 
 def write_tiny_language_model(folder: Path, kind: Kind, texts: Iterable[str]) -> Path:
@@ -47,7 +49,7 @@ def _tokenizer(kind: Kind, texts: Iterable[str]) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    template = {"bart": "<s> $A </s>", "t5": "$A </s>"}[kind]
+    template = "<s> $A </s>" if kind == "bart" else "$A </s>"
     tokenizer.post_processor = processors.TemplateProcessing(
         single=template, special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
     )
@@ -56,13 +58,13 @@ def _tokenizer(kind: Kind, texts: Iterable[str]) -> Tokenizer:
 
 def _network(kind: Kind, vocabulary: int) -> Any:
     ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
-    if kind == "bart":
+    if kind != "t5":
         layers = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in
                   {"layers": 1, "attention_heads": 2, "ffn_dim": 64}.items()}  # fmt: skip
-        return BartForConditionalGeneration(
-            BartConfig(vocab_size=vocabulary, d_model=32, max_position_embeddings=96, decoder_start_token_id=2,
-                       **layers, **ids)
-        )  # fmt: skip
+        sizes = {"vocab_size": vocabulary, "d_model": 32, "max_position_embeddings": 96, "decoder_start_token_id": 2}
+        if kind == "bart":
+            return BartForConditionalGeneration(BartConfig(**sizes, **layers, **ids))
+        return M2M100ForConditionalGeneration(M2M100Config(**sizes, **layers, **ids))
     return T5ForConditionalGeneration(
         T5Config(vocab_size=vocabulary, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2,
                  decoder_start_token_id=1, **ids)

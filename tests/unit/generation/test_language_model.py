@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,9 @@ def config(model: Path, **values: object) -> LanguageModel.Config:
     return LanguageModel.Config.model_validate(fields | values)
 
 
-@pytest.fixture(scope="module", params=["bart", "t5"])
+@pytest.fixture(scope="module", params=["bart", "t5", "m2m_100"])
 def language_model(request: pytest.FixtureRequest, tiny_pools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a tiny random BART or T5."""
+    """Folder of a tiny random BART, T5 or M2M100."""
     kind: Kind = request.param
     return write_tiny_language_model(tmp_path_factory.mktemp(kind), kind, pool_texts(tiny_pools))
 
@@ -136,7 +137,18 @@ def test_models_that_can_not_write_are_refused_before_anything_is_computed(
     with pytest.raises(SettingError, match="not a sequence-to-sequence language model"):
         config(tiny_bert).check()
     with pytest.raises(SettingError, match="only 96 positions"):
-        Writer(str(language_model), config(language_model, max_target_tokens=200))
+        config(language_model, max_target_tokens=200).check()
+
+
+@pytest.mark.parametrize("language_model", ["bart"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "content"), [("tokenizer.json", b'{"version": "1.0"}'), ("model.safetensors", b"x" * 99)]
+)
+def test_a_damaged_folder_is_named(language_model: Path, tmp_path: Path, name: str, content: bytes) -> None:
+    damaged = shutil.copytree(language_model, tmp_path / "damaged")
+    (damaged / name).write_bytes(content)
+    with pytest.raises(SettingError, match=r"can't load the generator .*damaged"):
+        Writer(str(damaged), config(damaged))
 
 
 @pytest.mark.parametrize("language_model", ["bart"], indirect=True)
