@@ -124,7 +124,7 @@ class PriorShift(AbstractCalibrator):
     class Config(AbstractCalibrator.Config):
         """Settings of a prior shift."""
 
-        gamma: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+        gamma: float | None = Field(default=None, ge=0)
         """γ of the focal loss that the model was trained with, 0 for another loss. None is the γ of the method's
         `loss`, and 0 outside of a method."""
 

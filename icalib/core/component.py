@@ -43,6 +43,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+FINITE = ConfigDict(allow_inf_nan=False)
+"""Refuses infinity and NaN in settings that users choose: a run's JSON has no such numbers, and can't be read again."""
+
+
 def _local_text(value: Any) -> Any:
     return str(local_path(value)) if isinstance(value, str | Path) else value  # as text: JSON has no paths
 
@@ -54,6 +58,8 @@ Stored = Annotated[
 
 class ComponentConfig(Settings, Combinable):
     """Settings of a component; `build` makes the component."""
+
+    model_config = FINITE
 
     owner: ClassVar[type[Component]]
 

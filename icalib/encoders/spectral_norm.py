@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from icalib.core.component import Settings
+from icalib.core.component import FINITE, Settings
 from icalib.core.errors import SettingError
 
 Scope = Literal["head", "ffn", "ffn+attention_output", "all_linear"]
@@ -19,6 +19,8 @@ Scope = Literal["head", "ffn", "ffn+attention_output", "all_linear"]
 
 class SpectralNorm(Settings):
     """Which linear layers of the encoder have a bounded spectral norm, and the bound."""
+
+    model_config = FINITE
 
     scope: Scope = "ffn"
     """head: none of the encoder's; a Gaussian-process head bounds its dense layer (`head.spectral_bound`) in every

@@ -36,14 +36,14 @@ class RandomFeatureHead(PosteriorHead):
         posterior (`num_features` is then D)."""
         num_features: int = Field(default=2048, ge=1)
         """L: the kernel's error is about 1/√L."""
-        length_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+        length_scale: float | None = Field(default=None, gt=0)
         """ℓ of the kernel exp(−‖x − x'‖²/2ℓ²); None is √(D/2), which gives features with cosine 0.9 a kernel of
         0.82."""
         spectral_bound: float | None = Field(default=0.95, gt=0)
         """Largest spectral norm of the dense layer; None for no bound."""
         dropout: float = Field(default=0.1, ge=0, lt=1)
         """Dropout before the LayerNorm, in training."""
-        ridge: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+        ridge: float = Field(default=1.0, gt=0)
         """τ: prior precision of β."""
         laplace: Literal["exact", "ema"] = "exact"
         """What the posterior's precision is computed from. exact: all training pairs with the final weights. ema: a
@@ -52,7 +52,7 @@ class RandomFeatureHead(PosteriorHead):
         """α: decay of the moving average."""
         likelihood: Likelihood = "logistic"
         """Weight of a pair: p(1 − p) for logistic, 1 for gaussian as in SNGP's code."""
-        effective_n: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+        effective_n: float | None = Field(default=None, gt=0)
         """Number of pairs that the precision is scaled to; None for the actual number. SNGP's code has 1000, with a
         `ridge` of 2/L: see the preset `released` of sngp."""
 

@@ -24,7 +24,7 @@ class FocalLoss(AbstractLoss):
     class Config(AbstractLoss.Config):
         """Settings of the focal loss."""
 
-        gamma: float = Field(default=2.0, ge=0, allow_inf_nan=False)
+        gamma: float = Field(default=2.0, ge=0)
         """γ: how strongly confident pairs are down-weighted."""
 
     @override

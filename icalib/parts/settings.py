@@ -7,11 +7,13 @@ from typing import final
 from typing_extensions import override
 
 from icalib.core.combination import BACKBONE, CROSS_ENCODER, EPOCHS, PAIR_PROBS, POOL_TEXTS, Capabilities, Combinable
-from icalib.core.component import Settings
+from icalib.core.component import FINITE, Settings
 
 
 class EarlierPart(Settings, Combinable):
     """Base of the settings of the parts that the cross-encoder corrects."""
+
+    model_config = FINITE
 
     @override
     def requires(self) -> Capabilities:

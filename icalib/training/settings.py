@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from icalib.core.component import Settings
+from icalib.core.component import FINITE, Settings
 from icalib.core.job import NOT_IN_DIGEST
 from icalib.models.precision import Precision
 
@@ -18,6 +18,8 @@ _STAIR_FACTOR, _STAIR_UPDATES = 0.9, 400  # as in the code of IART's authors
 
 class TrainingSettings(Settings):
     """Settings of the training loop and the optimiser."""
+
+    model_config = FINITE
 
     epochs: int = Field(default=5, ge=0)
     """Maximum number of passes over the examples; with 0, the initial weights are the result."""

@@ -126,7 +126,7 @@ class Posterior(AbstractEstimator):
         integration: Literal["quadrature", "mean_field"] = "quadrature"
         """How E σ(f) is computed: quadrature (exact to 1e-5 up to a variance of 8), or σ(m / √(1 + λv)), which SNGP
         and GPF-BERT use, with errors up to 0.015. Variances and mutual information always use quadrature."""
-        mean_field_factor: float = Field(default=MEAN_FIELD_FACTOR, ge=0, allow_inf_nan=False)
+        mean_field_factor: float = Field(default=MEAN_FIELD_FACTOR, ge=0)
         """λ of mean_field: π/8 by theory, 0.1 in SNGP's code, 0 ignores the variance."""
         num_nodes: int = Field(default=32, ge=2, le=256)
         """Nodes of the quadrature; 64 where variances exceed 16."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -91,6 +92,10 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("bert", {"similarity.training.selection_metric": "NLL"}, "NLL.*MAP or R@1"),
         ("icast", {"intent": {"training": {"selection_metric": "MAP"}}}, "`selection_metric` MAP. Expected: NLL"),
         ("iart", {"pretraining.intent_classifier.training.selection_metric": "MAP"}, "MAP. Expected: NLL or F1"),
+        ("pg-drr", {"head.length_scale": math.inf}, "length_scale.*finite"),
+        ("sngp", {"encoder.spectral_norm": {"bound": math.inf}}, "bound.*finite"),
+        ("bert", {"similarity.temperature": math.nan}, "temperature.*greater than 0|finite"),
+        ("bert", {"regime.training.weight_decay": math.inf}, "weight_decay.*finite"),
         ("gray", {"regime.contrast.margin": 0.5}, "margin ≤ wide_margin"),
     ],
 )
