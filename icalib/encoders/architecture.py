@@ -16,9 +16,12 @@ _DROPOUT = (
     "mlp_dropout",
 )
 """What configurations call the dropout of an encoder, that of hidden states first."""
-_READ_PADDING = {"convbert", "fnet", "nystromformer"}
-"""Families that mix positions without the mask, by convolutions or Fourier transforms: what else is in a batch would
-change a pair's score.
+_UNUSABLE = {
+    **dict.fromkeys(("convbert", "fnet", "nystromformer"), "reads padding"),
+    **dict.fromkeys(("funnel", "ibert", "perceiver"), "has an interface of its own"),
+}
+"""Families that are refused, and why. Some mix positions without the mask, by convolutions or Fourier transforms: what
+else is in a batch would change a pair's score.
 """
 
 
@@ -26,7 +29,7 @@ def check_encoder(name: str, config: Any) -> None:
     """Raise a SettingError unless the transformers config of the backbone `name` is that of an encoder."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
-    problem = "reads padding" if config.model_type in _READ_PADDING else ""
+    problem = _UNUSABLE.get(config.model_type, "")
     if config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         problem = "is no encoder with masked words"
     if problem:

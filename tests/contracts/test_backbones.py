@@ -243,6 +243,7 @@ def test_it_predicts_masked_words(made: Made) -> None:
         (GPT2Config(), "family `gpt2`, which is no encoder"),
         (FNetConfig(), "family `fnet`, which reads padding"),
         (ConvBertConfig(), "family `convbert`, which reads padding"),
+        (IBertConfig(), "family `ibert`, which has an interface of its own"),
         (NystromformerConfig(), "family `nystromformer`, which reads padding"),
     ],
 )
