@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from icalib.core.errors import DamagedFileError, SettingError
-from icalib.core.files import atomic_write
+from icalib.core.files import atomic_write, read_json
 from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.models.model import Model
 from icalib.models.precision import autocast, resolve_precision
@@ -52,6 +52,12 @@ def _load_weights_only(path: str, map_location: Any = None) -> Any:
         except UnpicklingError as error:
             raise DamagedFileError(
                 Path(path), "holds more than tensors and settings, which icalib doesn't load", _FRESH
+            ) from error
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, LookupError, EOFError) as error:  # torch says so of a file that is cut off
+            raise DamagedFileError(
+                Path(path), f"can't be read ({' '.join(str(error).split()):.200})", _FRESH
             ) from error
 
 
@@ -142,7 +148,7 @@ class DeepSpeedEngine:
         with self._checkpoints.last() as folder:
             if folder is None:
                 return None
-            facts = json.loads((folder / STATE).read_text())
+            facts = read_json(folder / STATE)
             self._check_shards(facts["zero_stage"], facts["world_size"])
             if self._engine.load_checkpoint(str(folder))[0] is None:
                 raise SettingError(f"DeepSpeed can't read the checkpoint in {folder}. {_FRESH}")

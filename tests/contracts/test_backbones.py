@@ -14,7 +14,7 @@ from helpers.tiny_families import FAMILIES, Family, write_family
 from helpers.tiny_models import BUDGET, attention_mask, pool_texts, random_batch, sharpened, tiny_ranker, token_store
 from helpers.train_jobs import answer_job
 from torch import Tensor, nn
-from transformers import ConvBertConfig, FNetConfig, GPT2Config, NystromformerConfig, PretrainedConfig
+from transformers import ConvBertConfig, FNetConfig, GPT2Config, IBertConfig, NystromformerConfig, PretrainedConfig
 
 from icalib.calibration.fitted import AffineMap
 from icalib.core.errors import SettingError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +14,11 @@ from helpers.runs import CPU
 from helpers.tiny_models import token_store
 from helpers.train_jobs import job_of, train_job
 
+from icalib.core.errors import DamagedFileError
 from icalib.core.events import ignore
 from icalib.core.files import read_json, write_json
 from icalib.data.selection import Selection
+from icalib.distributed.engine import _load_weights_only
 from icalib.distributed.executor import RayExecutor
 from icalib.models.checkpoint import read_weights
 from icalib.parts.similarity import Similarity, SimilarityJob
@@ -92,3 +95,13 @@ def without_dropout(backbone: Path, copy: Path) -> Path:
     config = read_json(copy / "config.json")
     write_json(copy / "config.json", {**config, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
     return copy
+
+
+@pytest.mark.parametrize("kept", [3000, 0])
+def test_a_checkpoint_that_is_cut_off_is_named_with_the_cure(tmp_path: Path, kept: int) -> None:
+    """Ray would try it again and again, as a worker that died."""
+    file = tmp_path / "mp_rank_00_model_states.pt"
+    torch.save({"weights": torch.zeros(1000)}, file)
+    os.truncate(file, kept)
+    with pytest.raises(DamagedFileError, match=r"model_states.pt can't be read .*--fresh"):
+        _load_weights_only(str(file))
