@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.interrupts import Terminated
-from icalib.core.process import WAITING, collect_rarely
+from icalib.core.process import WAITING, collect_rarely, usable_cores
 from icalib.stages.resources import Resources
 
 T = TypeVar("T")
@@ -82,7 +82,8 @@ def start(
 ) -> None:
     """Join the cluster at `address` (HOST:PORT), else the one in RAY_ADDRESS, else start a local Ray.
 
-    A local Ray has `num_cpus` cores, None takes all; `note` receives messages about what was repaired.
+    A local Ray has `num_cpus` cores, None takes all that this process may use; `note` receives messages about what was
+    repaired.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
@@ -111,7 +112,7 @@ def start(
     with warnings.catch_warnings(), _own_handlers():
         warnings.simplefilter("ignore", FutureWarning)  # Ray announces a new default for its GPU variables
         if not address:
-            _start_here(num_cpus or os.cpu_count(), shared)
+            _start_here(num_cpus or usable_cores(), shared)
             return
         head = urlsplit(address if "//" in address else f"//{address}")
         try:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, final
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from icalib.core.events import Emit, EpochFinished, Progress
 from icalib.core.job import ShardedJob
+from icalib.core.process import usable_cores
 from icalib.core.stage_cache import RESUME
 from icalib.core.storage import remove
 from icalib.models.memory import reraise_oom
@@ -57,12 +57,12 @@ class LocalExecutor:
     """Runs jobs sequentially in this process, without Ray, so that breakpoints work.
 
     Scores are bit-identical to those of other executors; training with one worker is equal up to rounding. Models are
-    on the GPU if there is one and no other device is named; training uses all CPU cores, or `num_threads`.
+    on the GPU if there is one and no other device is named; training uses all CPU cores that it may, or `num_threads`.
     """
 
     def __init__(self, device: torch.device | None = None, num_threads: int | None = None) -> None:
         self._device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        threads = num_threads or os.cpu_count() or 1
+        threads = num_threads or usable_cores()
         self.resources = Resources(1, self._device.type == "cuda", cpus_per_worker=threads, num_scorers=1)
 
     def train(self, job: TrainingJob, folder: Path, stage: str, emit: Emit) -> None:
