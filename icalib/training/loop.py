@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,6 +23,7 @@ from icalib.training.settings import TrainingSettings
 
 _MIN_IMPROVEMENT = 0.01  # of the training loss, as in the code of BERT_FP's authors
 _POINT_EVERY = 10  # updates between points of the learning curve
+_SHOWN = 20  # updates whose mean loss is shown
 _CHECKPOINT_SECONDS = 60.0  # a fixed number of updates takes minutes on a CPU, and as long as writing it on a GPU
 
 
@@ -171,8 +173,8 @@ def train(
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs
             engine.set_learning_rate(settings.progress_factor(progress + 1e-3, stalled, state.step))
-            task, loss = _update(model, engine, curriculum, settings, batches[state.batch], seed, state.step)
-            losses.add(task, loss, state.step)
+            task, loss, share = _update(model, engine, curriculum, settings, batches[state.batch], seed, state.step)
+            losses.add(task, loss, share, state.step)
             state.examples += len(batches[state.batch])
             state.batch += 1
             state.step += 1
@@ -219,9 +221,11 @@ def _update(
     batch: Sequence[Any],
     seed: int,
     step: int,
-) -> tuple[str, Tensor]:
-    """Run one update on every world-size-th example and return its task and the batch's sum of losses divided by its
-    size [], which is not read from the device.
+) -> tuple[str, Tensor, float]:
+    """Run one update on every world-size-th example.
+
+    Return its task, a loss [] that isn't read from the device, whose mean over the workers is the batch's sum of losses
+    divided by its size, and the part of the batch that this worker's loss stands for, times the number of workers.
     """
     parts = engine.world_size * settings.gradient_accumulation
     numbers = range(settings.gradient_accumulation)
@@ -245,9 +249,10 @@ def _update(
         engine.backward_and_step(loss * (parts / settings.batch_size))
         summed = summed + loss.detach().double()
     model.end_update()
+    share = sum(map(len, rows)) * engine.world_size / len(batch)
     if joint is not None:
-        summed = joint.loss / engine.world_size
-    return task, summed * engine.world_size / len(batch)
+        summed, share = joint.loss / engine.world_size, 1.0
+    return task, summed * engine.world_size / len(batch), share
 
 
 class _JointLoss:
@@ -379,19 +384,19 @@ class RunningLosses:
 
     def __init__(self, device: torch.device) -> None:
         self._reads_at_once = device.type == "cpu"
-        self._unread: list[tuple[str, Tensor, int]] = []
+        self._unread: list[tuple[str, Tensor, float, int]] = []
         self._read: dict[str, list[float]] = {}
-        self._note: dict[str, str] = {}
+        self._shown: dict[str, deque[float]] = {}
 
-    def add(self, task: str, loss: Tensor, step: int) -> None:
-        """Add an update's loss []."""
-        self._unread.append((task, loss, step))
+    def add(self, task: str, loss: Tensor, share: float, step: int) -> None:
+        """Add what `_update` returned."""
+        self._unread.append((task, loss, share, step))
         if self._reads_at_once:
             self._read_all()
 
     def note(self, task: str) -> str:
-        """Return the loss of a task as it was last read, as text."""
-        return self._note.get(task, "")
+        """Return the mean loss of this worker's examples in the task's last updates that were read, as text."""
+        return f", loss {np.mean(self._shown[task]):.3f}" if task in self._shown else ""
 
     def taken(self) -> dict[str, list[float]]:
         """Return the losses of each task since the last call."""
@@ -400,12 +405,12 @@ class RunningLosses:
         return taken
 
     def _read_all(self) -> None:
-        for task, loss, step in self._unread:
+        for task, loss, share, step in self._unread:
             value = float(loss)
             if not math.isfinite(value):
                 raise diverged(f"the loss is {value} in update {step + 1}")
             self._read.setdefault(task, []).append(value)
-            self._note[task] = f", loss {np.mean(self._read[task][-20:]):.3f}"
+            self._shown.setdefault(task, deque(maxlen=_SHOWN)).append(value / (share or 1.0))
         self._unread = []
 
 

@@ -40,7 +40,8 @@ class WordVectors(Settings):
     training: EpochsRequired = TrainingSettings(
         learning_rate=2e-3, weight_decay=0.0, warmup_fraction=0.0, batch_size=64, max_grad_norm=None
     )
-    """Optimiser and schedule; examples are texts. Without validation, the last weights are kept."""
+    """Optimiser and schedule; examples are texts, which aren't padded, so that `max_tokens_per_batch` has no effect.
+    Without validation, the last weights are kept."""
     window: int = Field(default=5, ge=1)
     """Maximum number of neighbours on either side that a word predicts; the number is drawn for each word."""
     num_negatives: int = Field(default=5, ge=1)

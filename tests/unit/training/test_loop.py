@@ -101,8 +101,8 @@ def test_gradient_accumulation_gives_the_same_weights(store: TokenStore, tiny_be
 class GradientEngine(LocalEngine):
     """One of several workers, which adds up its gradients and never steps."""
 
-    def __init__(self, ranker: Ranker, made: TrainingSettings, rank: int, world_size: int) -> None:
-        super().__init__(ranker, made)
+    def __init__(self, model: Model, made: TrainingSettings, rank: int, world_size: int) -> None:
+        super().__init__(model, made)
         self.rank, self.world_size = rank, world_size
 
     def backward_and_step(self, loss: Tensor) -> None:
@@ -292,6 +292,19 @@ def test_a_loss_is_the_mean_of_all_workers() -> None:
     state = train(model, engine, ScriptedLosses([[1.0, 2.0, 3.0]]), made, Listener(), seed=1, validation=None)
     assert state.losses == [{"answer": [7.5, 3]}]
     assert [point["value"] for point in state.log if point["tag"] == "loss/answer"] == [2.5]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_loss_that_is_shown_is_one_of_examples_however_many_workers_share_a_batch(workers: int) -> None:
+    class Noting(Listener):
+        def progress(self, done: float, total: float, note: str) -> None:
+            notes.append(note)
+
+    notes: list[str] = []
+    made, model = settings(epochs=1, batch_size=1), OneWeight()
+    engine = GradientEngine(model, made, 0, workers)
+    train(model, engine, ScriptedLosses([[3.0, 2.0]]), made, Noting(), seed=1, validation=None)
+    assert notes == ["epoch 1/1, loss 3.000", "epoch 1/1, loss 2.500"]
 
 
 @pytest.mark.parametrize("head_rate", [1e-3, None])
