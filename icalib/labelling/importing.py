@@ -11,9 +11,17 @@ from icalib.core.files import check_empty
 from icalib.core.storage import pull
 from icalib.data.pools import iter_pools, read_pool_set
 from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL, SoftLabelSource, Split
-from icalib.labelling.annotations import Answer, annotations_by_pool, by_model, latest, plain, read_annotations
+from icalib.labelling.annotations import (
+    Annotation,
+    Answer,
+    annotations_by_pool,
+    by_model,
+    latest,
+    plain,
+    read_annotations,
+)
 from icalib.labelling.answers import read_answers
-from icalib.labelling.consensus import Agreement, agreement, majority, majority_intents
+from icalib.labelling.consensus import Agreement, Right, agreement, majority, majority_intents
 from icalib.labelling.relabelled import Labels, write_relabelled
 from icalib.labelling.soft_labels import SoftLabels
 from icalib.metrics.calibration import fraction_interval
@@ -84,19 +92,21 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     of_people = [one.pool_id for one in finished if not by_model(one)]
     verdicts = {name: majority(by_pool[name], len(targets[name].candidates)) for name in of_people}
     conflicts = tuple(name for name, right in verdicts.items() if right is None)
-    if len(of_people) == len(finished) and set(conflicts) - was_annotated == set(verdicts):
+    labels = Labels(data, pool_set)
+    was_labelled = was_annotated | {name for name in conflicts if targets[name].row in labels.labelled}
+    if len(of_people) == len(finished) and set(conflicts) - was_labelled == set(verdicts):
         raise DataError(*_nothing_to_import(conflicts), path=file)
     answered = {one.pool_id for one in finished}
+    known = [name for name in verdicts if name not in was_annotated and targets[name].label != UNKNOWN_LABEL]
     confirmed = [
-        targets[name].label in (right or (NONE_RIGHT,))
-        for name, right in verdicts.items()
-        if right is not None and name not in was_annotated and targets[name].label != UNKNOWN_LABEL
+        is_right
+        for name in known
+        if (is_right := _confirms(verdicts[name], by_pool[name], targets[name].label)) is not None
     ]
-    labels = Labels(data, pool_set)
     for name, right in verdicts.items():
         if right is not None:
             labels.set(targets[name].row, right, majority_intents(by_pool[name], targets[name].num_utterances))
-        elif name in was_annotated:
+        elif name in was_labelled:
             labels.forget(targets[name].row)
     new_models = {one.annotator for one in finished if by_model(one)}
     soft = SoftLabels.of(annotations, labels.right(data), new_models, pool_set.num_candidates)
@@ -114,6 +124,13 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         confirmed_interval=fraction_interval(sum(confirmed), len(confirmed)),
         soft_labels=soft.sources,
     )
+
+
+def _confirms(verdict: Right | None, by_annotator: Sequence[Annotation], label: int) -> bool | None:
+    """Return whether a label is right by the verdict; where there is none, no if nobody gave it, else None."""
+    if verdict is not None:
+        return label in (verdict or (NONE_RIGHT,))
+    return None if any(label in (one.right or (NONE_RIGHT,)) for one in by_annotator) else False
 
 
 def _nothing_to_import(conflicts: Sequence[str]) -> tuple[str, str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from icalib.core.contents import facts_of
 from icalib.core.files import atomic_dir, write_json
@@ -65,21 +66,31 @@ class Labels:
 
     def applied(self, data: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yield a split's rows; training pools with their labels and order: labelled ones first, then known ones as
-        before, and −1 for others.
+        before, with the gap that was between them, and −1 for others.
         """
         rows = (row for batch in iter_pools(data, split) for row in batch.to_pylist())
         if split != "train":
             yield from rows
             return
-        ranked: list[int] = np.argsort(self._order, kind="stable").tolist()
-        changed = self._labelled.keys() | self._labels.keys()
-        known = [row for row in ranked if self._order[row] >= 0 and row not in changed]
-        order = {row: index for index, row in enumerate([*self._labelled, *known])}
+        order = label_order_after(self._order, self.labelled, self._labels.keys())
         for number, row in enumerate(rows):
             row.update({**self._labels.get(number, {}), "label_order": order.get(number, -1)})
             for utterance, intents in zip(row["context"], self._intents.get(number, []), strict=False):
                 utterance["intents"] = intents or utterance["intents"]
             yield row
+
+
+def label_order_after(order_N: npt.NDArray[Any], labelled: Sequence[int], changed: Set[int]) -> dict[int, int]:
+    """Return the `label_order` of rows of N pools that have one: of the labelled, then of the others that haven't
+    changed, with the gap between those with intents and without that is in `order_N`.
+    """
+    ranked = np.argsort(order_N, kind="stable")
+    ranked = ranked[order_N[ranked] >= 0]
+    (gaps,) = np.nonzero(np.diff(order_N[ranked]) > 1)
+    behind = {*ranked[gaps[0] + 1 :].tolist()} if len(gaps) else set[int]()
+    order = {row: index for index, row in enumerate(labelled)}
+    others = [row for row in ranked.tolist() if row not in order and row not in changed]
+    return order | {row: index + (row in behind) for index, row in enumerate(others, len(order))}
 
 
 def write_relabelled(

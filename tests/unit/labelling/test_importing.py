@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.annotators import exported, filled_table
 from helpers.pool_folders import pools_digest, read_pools
@@ -15,8 +16,12 @@ from icalib import label_import, label_next
 from icalib.core.errors import DataError, SettingError
 from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL, Pool
+from icalib.data.selection import Selection
+from icalib.data.splits import label_order
 from icalib.labelling.annotations import read_annotations
+from icalib.labelling.batches import write_batch
 from icalib.labelling.choose import labelled_rows
+from icalib.labelling.relabelled import label_order_after
 
 
 def by_id(folder: Path) -> dict[str, Pool]:
@@ -127,6 +132,45 @@ def test_annotators_who_disagree_give_no_label(tiny_pools: Path, tasks: Path, tm
     assert by_id(tmp_path / "new")[ids[0]].label == before[ids[0]].label  # gold of the corpus, unlabelled as before
     assert ids[0] not in labelled_ids(tmp_path / "new")
     assert len(read_annotations(tmp_path / "new")) == 12
+
+
+def test_a_label_that_all_annotators_reject_is_taken_away(tiny_pools: Path, tmp_path: Path) -> None:
+    """In whatever number of files they say so."""
+    before, ids = by_id(tiny_pools), labelled_ids(tiny_pools)[:3]
+    batch = tmp_path / "batch.csv"
+    write_batch(batch, [before[one] for one in ids], read_pool_set(tiny_pools))
+    one, both = tmp_path / "one", tmp_path / "both"
+    files = [
+        filled_table(
+            batch, tmp_path / f"{name}.csv", lambda pool_id, step=step: [(before[pool_id].label + step) % 4], name
+        )
+        for step, name in enumerate(("ann", "bob"), 1)
+    ]
+    (head, *first), (_, *second) = (file.read_text().splitlines() for file in files)
+    (tmp_path / "together.csv").write_text("\n".join([head, *first, *second]))
+    label_import(files[0], tiny_pools, one)
+    label_import(files[1], one, tmp_path / "two")
+    found = label_import(tmp_path / "together.csv", tiny_pools, both)
+    assert (found.num_known, found.num_confirmed, len(found.conflicts)) == (3, 0, 3)
+    assert by_id(both) == by_id(tmp_path / "two")
+    assert {by_id(both)[one].label for one in ids} == {UNKNOWN_LABEL}
+    assert labelled_ids(both) == labelled_ids(tiny_pools)[3:]
+
+
+def test_pools_with_intents_still_come_first_when_labels_are_drawn() -> None:
+    order = label_order(has_intents=[1] * 4 + [0] * 6, label_known=[1] * 10, seed=1)
+    rows = np.argsort(order).tolist()  # four with intents, then six without
+    found = label_order_after(order, [rows[0], rows[6]], {rows[1], rows[6]})
+    assert found == {
+        rows[0]: 0,
+        rows[6]: 1,
+        rows[2]: 2,
+        rows[3]: 3,
+        **{rows[n]: i for i, n in enumerate((4, 5, 7, 8, 9), 5)},
+    }
+    again = np.array([found.get(row, -1) for row in range(10)])
+    drawn = Selection(labelled_fraction=0.4, label_seed=3).rows("train", "labelled", again)
+    assert set(drawn) == {rows[0], rows[6], rows[2], rows[3]}
 
 
 def test_later_files_add_to_earlier_annotations(tiny_pools: Path, batch: Path, tasks: Path, tmp_path: Path) -> None:
