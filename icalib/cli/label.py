@@ -169,6 +169,9 @@ def label_ask(
         f"{location(found.path)}: answers about {found.num_pools} pools, {found.num_new} of them new; no right "
         f"candidate in {found.num_none}, unclear in {len(found.unclear)}"
     )
+    if found.refused:
+        reasons = list(found.refused.values())
+        say(f"refused, without an answer: {len(reasons)} pools, {', '.join([*found.refused][:3])} … ({reasons[0]})")
     if found.checked.num_checked:
         say(described(found.checked))
     if split == "train":
@@ -202,6 +205,9 @@ def label_import(
             f"the label that they had is right in {found.num_confirmed} of {found.num_known} "
             f"(95 % interval {low:.0%}–{high:.0%}, if they were drawn at random)"
         )
+    if found.num_elsewhere:
+        others = f"pools that aren't training pools of {_typed(data)}"
+        say(f"left out: {found.num_elsewhere} answers of a model about {others}")
     if found.unfinished:
         say(f"skipped, unfinished or unclear: {len(found.unfinished)} pools")
     if found.conflicts:

@@ -67,7 +67,15 @@ class ClusterError(IcalibError):
 
 
 class EndpointError(IcalibError):
-    """A language model's endpoint can't be reached, or refused a request."""
+    """A language model's endpoint can't be reached, or refused a request; `found` is what it did."""
+
+    def __init__(self, found: str, cure: str) -> None:
+        super().__init__(f"{found}. {cure}. Answers so far are kept; the same command asks for the rest.")
+        self.found = found
+
+
+class RefusedRequestError(EndpointError):
+    """A language model's endpoint refused a request for what is in it, as content filters do."""
 
 
 class PosteriorError(IcalibError):

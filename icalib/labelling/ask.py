@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import RefusedRequestError, SettingError
 from icalib.core.files import atomic_write, content_digest
 from icalib.core.seeding import child_seed
 from icalib.core.storage import pull, push
@@ -63,6 +63,7 @@ class AskResult:
         num_pools, num_new: all that were asked about, and those that were in this call.
         num_none: pools of which the model says that no candidate is right.
         unclear: pools whose reply was not a candidate's number.
+        refused: pools whose request was refused, by id, and why.
         checked: how often the model was right where labels are known.
     """
 
@@ -71,6 +72,7 @@ class AskResult:
     num_new: int
     num_none: int
     unclear: tuple[str, ...]
+    refused: Mapping[str, str]
     checked: SoftLabelSource
 
 
@@ -123,6 +125,7 @@ def ask(
     max_checked = MAX_CHECKED if scores is None else max(MAX_CHECKED, number or 0)
     pools = chosen_pools(data, split, number, right, max_checked)
     requests: dict[Key, _Request] = {}
+    refused: dict[str, str] = {}
     for pool in pools:
         body = request_body(pool, model, max_tokens)
         requests[content_digest(body), pool.pool_id] = pool, body
@@ -135,26 +138,31 @@ def ask(
             num_checked = sum(pool.pool_id in right for pool in pools)
             tokens = num_bytes // _BYTES_PER_TOKEN, max_tokens * len(new)
             before(AskPlan(len(pools), num_checked, len(new), *tokens))
-            _ask_all(new, chat, file)
-        answers = [file.answers[key] for key in requests]
+            refused = _ask_all(new, chat, file)
+        answers = [file.answers[key] for key in requests if key in file.answers]
     finally:
         file.close()
         push(out)
     if scores is not None:
-        write_scores(scores, answers)
+        write_scores(scores, pools, {one.pool_id: one.answer for one in answers})
     annotations = [found for one in answers if (found := one.annotation())]
     return AskResult(
         path=out,
         num_pools=len(pools),
-        num_new=len(new),
+        num_new=len(new) - len(refused),
         num_none=sum(one.answer == 0 for one in answers),
         unclear=tuple(one.pool_id for one in answers if one.answer is None),
+        refused=refused,
         checked=checked(annotations, right, MODEL_PREFIX + model),
     )
 
 
-def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile) -> None:
-    """Ask, and write each answer where it arrives, so that an interrupt loses none that was paid for."""
+def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile) -> dict[str, str]:
+    """Ask, and write each answer where it arrives, so that an interrupt loses none that was paid for.
+
+    Return why requests were refused, by the pools' ids; an EndpointError says that the first ones all were.
+    """
+    refused: dict[str, str] = {}
 
     def ask_one(key: Key) -> None:
         pool, body = new[key]
@@ -173,19 +181,27 @@ def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile) -> None:
 
     with ThreadPoolExecutor(_AT_A_TIME) as executor:
         try:
-            for done in as_completed([executor.submit(ask_one, key) for key in new]):
-                done.result()
+            asked = {executor.submit(ask_one, key): key[1] for key in new}
+            for done in as_completed(asked):
+                try:
+                    done.result()
+                except RefusedRequestError as error:
+                    refused[asked[done]] = error.found
+                    if not file.answers and len(refused) >= min(_AT_A_TIME, len(new)):
+                        raise
         except BaseException:
             chat.stop()
             executor.shutdown(wait=False, cancel_futures=True)
             raise
+    return refused
 
 
-def write_scores(path: Path, answers: Sequence[ModelAnswer]) -> None:
+def write_scores(path: Path, pools: Sequence[Pool], answers: Mapping[str, int | None]) -> None:
     """Write answers as a judge's scores for `evaluate --judge`: 1 for the named candidate and 0 for others."""
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for one in answers:
-            for index in range(len(one.candidates)):
-                row = {"query": one.pool_id, "candidate": index, "score": float(one.answer == index + 1)}
+        for pool in pools:
+            answer = answers.get(pool.pool_id)
+            for index in range(len(pool.candidates)):
+                row = {"query": pool.pool_id, "candidate": index, "score": float(answer == index + 1)}
                 file.write(json.dumps(row) + "\n")
     push(path)

@@ -17,11 +17,12 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from typing_extensions import override
 
-from icalib.core.errors import EndpointError, SettingError
+from icalib.core.errors import EndpointError, RefusedRequestError, SettingError
 from icalib.core.hosts import is_loopback
 from icalib.core.text import shortened
 
 _BUSY = (408, 429, 500, 502, 503, 504, 529)
+_UNFIT = (400, 413, 422)  # of one request's texts, if others are answered
 _TRIES = 7
 _BACKOFF_S = 1.0  # doubled with each try
 _MAX_WAIT_S = 600.0
@@ -66,7 +67,11 @@ class Chat:
         self._stop.set()
 
     def ask(self, body: Mapping[str, Any]) -> str:
-        """Return what the model writes; an EndpointError if the request is refused, or the endpoint stays busy."""
+        """Return what the model writes.
+
+        A RefusedRequestError says that this request is refused, an EndpointError that all are, or that the endpoint
+        stays busy.
+        """
         for number in count(1):
             self._wait()
             try:
@@ -102,7 +107,9 @@ class Chat:
             said = self._cleaned(_beginning(error)) or error.reason
             if error.code in _BUSY:
                 raise _BusyError(f"answers {error.code} ({said})", error.headers.get("Retry-After", "")) from None
-            raise self._error(f"answers {error.code} ({said})", "Check --url, --model and --key-variable") from None
+            refused = RefusedRequestError if error.code in _UNFIT else EndpointError
+            cure = "Check --url, --model and --key-variable"
+            raise self._error(f"answers {error.code} ({said})", cure, refused) from None
         except (OSError, http.client.HTTPException) as error:
             raise _BusyError(f"can't be reached ({shortened(str(error) or type(error).__name__)})") from None
         if len(content) > _MAX_BYTES:
@@ -114,17 +121,16 @@ class Chat:
             return str(json.loads(content)["choices"][0]["message"]["content"] or "")
         except (ValueError, LookupError, TypeError, RecursionError):
             found = f"answers something that is no chat completion ({self._cleaned(content[:2000])})"
-            raise self._error(found, "Check --url: it ends before /chat/completions, often in /v1") from None
+            cure = "Check --url: it ends before /chat/completions, often in /v1"
+            raise self._error(found, cure, RefusedRequestError) from None
 
     def _cleaned(self, content: bytes) -> str:
         """Return the beginning of what an endpoint says, without the key, which some repeat."""
         text = content.decode("utf-8", "replace")
         return shortened(" ".join((text.replace(self._key, "***") if self._key else text).split()))
 
-    def _error(self, found: str, cure: str) -> EndpointError:
-        return EndpointError(
-            f"{self._url} {found}. {cure}. Answers so far are kept; the same command asks for the rest."
-        )
+    def _error(self, found: str, cure: str, kind: type[EndpointError] = EndpointError) -> EndpointError:
+        return kind(f"{self._url} {found}", cure)
 
 
 def _scheme_and_host(url: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from icalib.labelling.annotations import (
 )
 from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Agreement, Right, agreement, majority, majority_intents
+from icalib.labelling.model_answers import is_record
 from icalib.labelling.relabelled import Labels, write_relabelled
 from icalib.labelling.soft_labels import SoftLabels
 from icalib.metrics.calibration import fraction_interval
@@ -42,6 +43,7 @@ class Imported:
         num_confirmed: those of them whose label the annotators say is right.
         confirmed_interval: 95 % interval of their fraction, if the pools were drawn at random.
         soft_labels: the models that gave soft labels of other pools, in this file or before.
+        num_elsewhere: answers of models in the file about pools that aren't training pools of the folder.
     """
 
     path: Path
@@ -55,6 +57,7 @@ class Imported:
     num_confirmed: int
     confirmed_interval: tuple[float, float]
     soft_labels: tuple[SoftLabelSource, ...] = ()
+    num_elsewhere: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,9 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     pool_set, answers, earlier = read_pool_set(data), read_answers(file), read_annotations(data)
     was_annotated = {annotation.pool_id for annotation in earlier if not by_model(annotation)}
     targets = find_targets(data, "train", {one.pool_id for one in (*earlier, *answers)})
+    # a model may have been asked about other splits and folders, too; without an answer about this one, it is wrong
+    here = [one for one in answers if one.pool_id in targets or not is_record(one.raw.value)]
+    num_elsewhere, answers = (len(answers) - len(here), here) if here else (0, answers)
     check_answers(answers, targets, data, "training")
     finished = [answer.annotation for answer in answers if answer.annotation]
     annotations = list(latest([*earlier, *finished]))
@@ -122,6 +128,7 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         num_known=len(confirmed),
         num_confirmed=sum(confirmed),
         confirmed_interval=fraction_interval(sum(confirmed), len(confirmed)),
+        num_elsewhere=num_elsewhere,
         soft_labels=soft.sources,
     )
 

@@ -82,6 +82,13 @@ class AnswerFile:
         self._lock, self._adding = FileLock(path), Lock()
         if not self._lock.acquire(wait=False):
             raise SettingError(f"{path} is in use: another process asks a model. Wait, or name another file.")
+        try:
+            self._open(path)
+        except BaseException:
+            self._lock.release()  # a notebook keeps the error, and with it this object
+            raise
+
+    def _open(self, path: Path) -> None:
         *complete, cut = path.read_bytes().split(b"\n")
         self.answers: dict[Key, ModelAnswer] = {}
         for number, line in enumerate(complete, 1):

@@ -16,7 +16,11 @@ from icalib.data.sources.rows import MAX_FIELD
 from icalib.labelling.annotations import Annotation, Answer
 
 _COLUMNS = ("pool_id", "context", "candidate", "text", "right", "annotator")
-_RIGHT = {"1": True, "x": True, "yes": True, "true": True, "0": False, "no": False, "false": False, "": None}
+_RIGHT = {
+    **dict.fromkeys(("1", "1.0", "x", "yes", "true"), True),  # 1.0: pandas has no whole numbers beside empty cells
+    **dict.fromkeys(("0", "0.0", "no", "false"), False),
+    "": None,
+}
 _CURE = "Correct the row; docs/labels.md describes the table"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 """Beginnings of cells that a spreadsheet would compute, or take for quoted; a quote before them makes them text."""

@@ -96,5 +96,5 @@ def infer(value_J: FloatArray, judge_J: FloatArray, judge_B: FloatArray) -> Infe
         helps=bool(helps),
         correlation=float(s_yf / np.sqrt(s_yy * s_ff)) if has_slope else 0.0,
         worth=float(num_judged * variance_alone / variance) if helps else num_judged,
-        shift=float(abs(distance) / standard_error) if standard_error > 0 else 0.0,
+        shift=float(abs(distance) / standard_error) if standard_error > 1e-12 else 0.0,
     )

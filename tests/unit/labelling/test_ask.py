@@ -128,6 +128,50 @@ def test_a_busy_endpoint_is_asked_again_when_it_says(labelled: Path, tmp_path: P
     assert any("429" in note and "waiting 1 s" in note for note in notes)
 
 
+def test_a_pool_that_is_refused_leaves_the_others_their_answers(labelled: Path, tmp_path: Path) -> None:
+    """A content filter, or a limit of length; in the next call, too."""
+    clear, scores = knows(read_pools(labelled, "train")), tmp_path / "scores.jsonl"
+    unfit: dict[str, Response] = {}
+
+    def respond(body: Mapping[str, Any], number: int) -> Response:
+        text = body["messages"][1]["content"]
+        if number in (1, 5):
+            unfit[text] = Response(status=400, body=b"content_filter") if number == 1 else Response(body=b"{}")
+        return unfit.get(text) or clear(body, number)
+
+    with endpoint(respond) as at:
+        found = asked(labelled, tmp_path / "a.jsonl", at)
+        assert (len(found.refused), found.num_new) == (2, found.num_pools - 2)
+        again = asked(labelled, tmp_path / "a.jsonl", at, scores=scores)
+    assert (again.num_new, again.refused.keys()) == (0, found.refused.keys())
+    assert sorted(reason.split("answers ")[1][:9] for reason in found.refused.values()) == ["400 (cont", "something"]
+    assert len(lines(tmp_path / "a.jsonl")) == found.num_pools - 2
+    assert {line["score"] for line in lines(scores) if line["query"] in found.refused} == {0.0}
+
+
+def test_answers_about_other_splits_are_left_out_of_an_import(labelled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    with endpoint(knows(read_pools(labelled, "train", "test"))) as at:
+        found = asked(labelled, out, at)
+        of_test = asked(labelled, out, at, split="test", scores=tmp_path / "scores.jsonl")
+    imported = label_import(out, labelled, tmp_path / "new")
+    assert imported.num_elsewhere == of_test.num_pools
+    (source,) = imported.soft_labels
+    assert source.num_pools + source.num_checked == found.num_pools
+
+
+def test_a_damaged_file_of_answers_can_be_used_once_it_is_mended(labelled: Path, tmp_path: Path) -> None:
+    """Even while its error is kept, as a notebook does."""
+    out = tmp_path / "a.jsonl"
+    out.write_text("no answer\n")
+    with endpoint(knows(read_pools(labelled, "train"))) as at:
+        with pytest.raises(DataError) as kept:
+            asked(labelled, out, at)
+        out.write_text("")
+        assert asked(labelled, out, at).num_new
+    assert kept.value.__traceback__ is not None
+
+
 @pytest.mark.parametrize(
     ("response", "message"),
     [
@@ -151,7 +195,7 @@ def test_an_endpoint_that_refuses_ends_the_call_without_showing_the_key(
 
 def test_what_was_answered_before_a_failure_or_a_crash_isnt_asked_again(labelled: Path, tmp_path: Path) -> None:
     out, clear, number = tmp_path / "a.jsonl", knows(read_pools(labelled, "train")), count()
-    refuse = Response(status=400)
+    refuse = Response(status=401)
     with endpoint(lambda body, _: clear(body, 0) if next(number) < 7 else refuse) as at, pytest.raises(EndpointError):
         asked(labelled, out, at)
     assert len(lines(out)) == 7

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.annotators import exported, filled_table
 from helpers.pool_folders import pools_digest, read_pools
@@ -218,6 +219,14 @@ def test_spreadsheets_may_change_separators_and_white_space(tiny_pools: Path, ba
     with (tmp_path / "excel.csv").open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file, delimiter=";").writerows([[cell.replace(" ", "  ") for cell in row] for row in rows])
     assert label_import(tmp_path / "excel.csv", tiny_pools, tmp_path / "new").num_annotated == 6
+
+
+def test_marks_may_be_numbers_as_pandas_writes_them(tiny_pools: Path, batch: Path, tmp_path: Path) -> None:
+    filled = filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [1])
+    frame = pd.read_csv(filled)
+    assert frame["right"].dtype == float
+    frame.to_csv(tmp_path / "pandas.csv", index=False)
+    assert label_import(tmp_path / "pandas.csv", tiny_pools, tmp_path / "new").num_annotated == 6
 
 
 def chosen(record: dict[str, Any]) -> list[str]:

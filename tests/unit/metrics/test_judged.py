@@ -74,3 +74,10 @@ def test_a_sample_that_isnt_random_is_far_from_all() -> None:
     uncertain = np.argsort(judge)[:40]
     assert infer(value[uncertain], judge[uncertain], judge).shift > 5
     assert infer(value[:40], judge[:40], judge).shift < 3
+
+
+def test_a_judge_that_says_the_same_of_all_pools_says_nothing_of_the_sample() -> None:
+    """Its deviation may be a rounding error."""
+    value = np.random.default_rng(6).random(40)
+    for score in (0.1, 0.25, 1 / 3):
+        assert infer(value, np.full(40, score), np.full(400, score)).shift == 0
