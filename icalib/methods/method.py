@@ -38,6 +38,11 @@ class Method(Composition):
         check_combination(self._combined())
         if isinstance(self.calibration, PriorShift.Config):
             self.calibration.for_loss(self.focal_gamma)
+            if self.regime.trains and self._has_other_parts:
+                raise ValueError(
+                    "a prior shift is for the cross-encoder alone, as the offset of a sum of parts is fitted to the "
+                    "prior of validation. Set `similarity` and `intent` to null, or take another `calibration`"
+                )
         return self
 
     def _combined(self) -> dict[str, Combinable | None]:
@@ -63,14 +68,10 @@ class Method(Composition):
 
     @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
-        """The calibrator that is fitted: without training, where scores are no probabilities, Platt scaling for none.
-
-        A prior shift is for the cross-encoder alone: the offset of a sum of parts is fitted to validation's prior.
-        """
+        """The calibrator that is fitted: without training, where scores are no probabilities, Platt scaling for none."""
         calibrator = self.calibration
         if isinstance(calibrator, PriorShift.Config):
-            fits = self.regime.trains and not self._has_other_parts
-            calibrator = calibrator.for_loss(self.focal_gamma) if fits else None
+            calibrator = calibrator.for_loss(self.focal_gamma) if self.regime.trains else None
         return calibrator if self.regime.trains else calibrator or Platt.Config()
 
     @property

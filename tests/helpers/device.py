@@ -130,7 +130,7 @@ def update_on_meta(ranker: Ranker, curriculum: Curriculum) -> set[str]:
         engine = LocalEngine(ranker.train(), settings, META)
         for step, batch in enumerate(curriculum.batches(0)):
             with NoWaiting():
-                task, loss = _update(ranker, engine, curriculum, settings, batch, 0, step)
+                task, loss, _ = _update(ranker, engine, curriculum, settings, batch, 0, step)
             assert loss.device == META
             tasks.add(task)
     for name, parameter in ranker.named_parameters():

@@ -13,7 +13,7 @@ from icalib.pipeline.run import RunContext
 def one_core() -> Iterator[None]:
     """What `--executor local` takes, as tiny models lose more by waking threads than they gain."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icalib.stages.executor.os.cpu_count", lambda: 1)
+        patch.setattr("icalib.stages.executor.usable_cores", lambda: 1)
         yield
 
 
