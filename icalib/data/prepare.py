@@ -31,6 +31,7 @@ Note = Callable[[str], None]
 """note(text): something that the user should know and that stops nothing."""
 
 DEFAULT_SETTINGS = PrepareSettings()
+_OF_MINED = {"negative_sampler": "--negatives", "min_context": "--min-context"}
 
 
 def prepare(
@@ -67,6 +68,12 @@ def prepare(
     source = _opened(source_path, settings.format, settings)
     log_source = _opened(logs, None, settings) if logs is not None else None
     _show_sources(source, log_source, settings, note)
+    given = {name: option for name, option in _OF_MINED.items() if name in settings.model_fields_set}
+    if source.is_of_pools and given:
+        raise SettingError(
+            f"{', '.join(given.values())}: for pools that are mined, and those of this source have wrong answers of "
+            "their own. Leave it out, or take the wrong answers out of the source."
+        )
     settings = with_protocol(settings, source.reader)
     min_context = shortest_context(source, settings)
     if min_context < settings.min_context:

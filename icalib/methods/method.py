@@ -68,7 +68,7 @@ class Method(Composition):
 
     @property
     def calibrator(self) -> AbstractCalibrator.Config | None:
-        """The calibrator that is fitted: without training, where scores are no probabilities, Platt scaling for none."""
+        """The calibrator that is fitted: Platt scaling for none without training, where scores are no probabilities."""
         calibrator = self.calibration
         if isinstance(calibrator, PriorShift.Config):
             calibrator = calibrator.for_loss(self.focal_gamma) if self.regime.trains else None

@@ -26,7 +26,7 @@ from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.stage_cache import LOCKS, JobCache, Stage, StageCache
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
 from icalib.core.version import __version__
-from icalib.data.pools import read_column, read_pool_set, read_rows
+from icalib.data.pools import iter_pools, read_column, read_pool_set, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
 from icalib.methods.method import Method
 from icalib.metrics.pairs import IntArray
@@ -41,6 +41,7 @@ from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.column import pool_sizes
 from icalib.stages.executor import Executor
 from icalib.stages.stages import Stages
+from icalib.training.domain_pretraining.contrastive import Contrastive
 from icalib.training.job import best_epoch
 
 PACKAGES = ("torch", "ray", "deepspeed", "transformers", "numpy", "pyarrow", "scikit-learn", "scipy")
@@ -144,6 +145,8 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
         method.encoder.check_dropout()
     if method.regime.needs_intents():
         _check_intents(config, pool_set)
+    if method.domain_pretraining is not None:
+        _check_turns(config, pool_set)
 
 
 def _check_labels(config: RunConfig) -> None:
@@ -156,6 +159,21 @@ def _check_labels(config: RunConfig) -> None:
                 "run uses). Training needs labelled pools; thresholds and metrics need labelled validation and test "
                 "pools. Prepare data with labels in all three splits."
             )
+
+
+def _check_turns(config: RunConfig, pool_set: PoolSet) -> None:
+    """Refuse contexts of one utterance each, from which domain pre-training has nothing to learn."""
+    task = config.settings.domain_pretraining
+    targets = task.targets if isinstance(task, Contrastive.Config) else "windows"
+    if targets == "replies" or (targets == "logs" and pool_set.num_logs):
+        return
+    for batch in iter_pools(config.data, "train", ["context.list.element.speaker"]):
+        if (batch["context"].value_lengths().to_numpy() > 1).any():
+            return
+    raise SettingError(
+        f"`{config.method}` has a domain pre-training, which reads dialogues, and the contexts of {config.data} have "
+        "one utterance each. Add --set domain_pretraining=null, or prepare the pools with the dialogues of --logs."
+    )
 
 
 def _check_intents(config: RunConfig, pool_set: PoolSet) -> None:

@@ -252,7 +252,8 @@ def _warnings(methods: Sequence[MethodFacts]) -> Iterator[str]:
         yield (
             f"These pools give right answers away: candidates-only, which never reads a context, has R@1 "
             f"{highest:.3f}, more than {_listed(beaten)}. A right answer is then recognised by its likeness to the "
-            "other candidates. Prepare the dialogues again with --negatives neighbourhood or random, which hide it."
+            "other candidates. Prepare the dialogues again with --negatives neighbourhood or random, which hide it; "
+            "wrong answers that the source has are replaced there, or left out of it."
         )
     if len(methods) > 1 and all(one.num_seeds == 1 for one in methods):
         yield "One seed each: another may change the order, `--seeds 3` shows how much."

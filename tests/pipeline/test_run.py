@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder
 from icalib.core.stage_cache import LOCKS
 from icalib.data.pools import as_pools, read_column, read_pool_set, read_rows
-from icalib.data.schema import POOL_SCHEMA, Split
+from icalib.data.prepare import prepare
+from icalib.data.schema import POOL_SCHEMA, SPLITS, Split
 from icalib.data.selection import Rows
+from icalib.data.settings import PrepareSettings
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import check_fits, run, run_folder_of
 from icalib.stages.executor import LocalExecutor
@@ -111,6 +114,22 @@ def test_labelled_pools_without_intents_are_refused_where_intents_are_trained_on
         SettingError, match=r"no utterance of the \d+ labelled training pools of .* has any\. Use `tsst`"
     ):
         check_fits(settings, read_pool_set(tiny_pools))
+
+
+def test_queries_of_one_turn_are_refused_where_domain_pretraining_reads_dialogues(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    rows = [
+        {"query": f"question {number}", "pos": [f"yes {number}"], "neg": [f"no {number}"], "split": split}
+        for split in SPLITS
+        for number in range(4)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    pool_set = prepare(tmp_path / "rows.jsonl", tmp_path / "pools", PrepareSettings(labelled=0.5))
+    check_fits(small_settings("bert", tmp_path / "pools", tiny_bert, domain_pretraining=None), pool_set)
+    with pytest.raises(SettingError, match=r"one utterance each\. Add --set domain_pretraining=null"):
+        check_fits(small_settings("bert", tmp_path / "pools", tiny_bert), pool_set)
+    check_fits(small_settings("bert", tiny_pools, tiny_bert), read_pool_set(tiny_pools))
 
 
 def test_a_process_waits_for_another_one_that_computes_the_same_run(

@@ -171,6 +171,11 @@ class Source:
     where others have one; `open_source` sets them."""
 
     @property
+    def is_of_pools(self) -> bool:
+        """Whether it has ready pools only, for which no wrong candidate is mined."""
+        return self.dialogues is _nothing and self.answers is _nothing
+
+    @property
     def not_read(self) -> str:
         """A line for the user that names the files of `unread`; empty if there are none."""
         if not self.unread:

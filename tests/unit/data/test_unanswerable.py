@@ -64,4 +64,6 @@ def test_the_draw_is_seeded_and_a_smaller_fraction_is_contained_in_a_larger_one(
 def test_ready_pools_keep_their_candidates(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="--unanswerable is for wrong candidates that are mined"):
         prepared(write_ranking(tmp_path / "queries.jsonl", lambda query: 1), tmp_path / "pools", unanswerable=0.3)
+    with pytest.raises(SettingError, match="--negatives: for pools that are mined"):
+        prepared(tmp_path / "queries.jsonl", tmp_path / "pools", negative_sampler="random")
     assert not (tmp_path / "pools").exists()
