@@ -120,7 +120,7 @@ def test_queries_of_one_turn_are_refused_where_domain_pretraining_reads_dialogue
     tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     rows = [
-        {"query": f"question {number}", "pos": [f"yes {number}"], "neg": [f"no {number}"], "split": split}
+        {"query": f"{split} {number}", "pos": [f"yes {number}"], "neg": [f"no {number}"], "split": split}
         for split in SPLITS
         for number in range(4)
     ]
