@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from icalib.calibration.fitted import pair_logit
 from icalib.core.errors import ExportError, IcalibError
@@ -21,9 +22,11 @@ from icalib.exports.texts import PROBES
 from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
 from icalib.pipeline.finished import FinishedRun
-from icalib.scoring.cross import estimated
+from icalib.scoring.cross import BatchModel
 from icalib.scoring.untrained import token_pool
 
+TOLERANCE = 1e-4
+"""The largest difference of an output, relative to large ones; a steep calibration enlarges it."""
 _MAX_POOLS = 50
 
 
@@ -53,7 +56,7 @@ class Comparison(NamedTuple):
 
     expected: Scorer
     found: Scorer
-    tolerance: float = 1e-4  # of an output, relative to large ones
+    tolerance: float = TOLERANCE
 
     def agreement(self, pools: Sequence[Pool]) -> Agreement:
         """Compare outputs and best candidates; an ExportError if outputs for the same tokens differ by too much."""
@@ -79,14 +82,18 @@ class Comparison(NamedTuple):
 
 
 def ranker_scorer(subject: Subject[Ranker]) -> Scorer:
-    """Score by icalib's own estimator and calibration: the logits that rank, calibrated probabilities, variances."""
+    """Score by icalib's own estimator, sum of parts and calibration, in the precision of the weights: the logits that
+    rank, calibrated probabilities, variances.
+    """
     ranker, layout = subject.model, subject.model.layout
     tokenize, estimator = Tokenizer(subject.encoder.backbone), subject.estimator.build()
 
     def score(pool: Pool) -> Scores:
         tokens = token_pool(pool, tokenize, subject.encoder.budget)
         pairs = layout.inputs(tokens.context, None, tokens.candidates)
-        moments = estimated(ranker, estimator, Batch.of(pairs, layout.padding))
+        with torch.inference_mode():
+            components = estimator.components(BatchModel(ranker, Batch.of(pairs, layout.padding), seed=0))
+            moments = estimator.moments(subject.weighted(components))
         logit_C, var_C = moments.logit_mean.numpy(), moments.logit_var.numpy()
         ranked_C = pair_logit(moments.prob_mean.numpy(), logit_C)
         outputs = (np.where(var_C > 0, ranked_C, logit_C), subject.calibration.apply(ranked_C), var_C)

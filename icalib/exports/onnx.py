@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from icalib.calibration.fitted import AffineMap
 from icalib.data.encoding import Encoded
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import Batch
-from icalib.exports.agreement import Comparison, Scorer, Scores, ranker_scorer
+from icalib.exports.agreement import TOLERANCE, Comparison, Scorer, Scores, ranker_scorer
 from icalib.exports.stock import read_stock, write_tokenizer
 from icalib.exports.subject import Subject
 from icalib.exports.texts import PairTexts
@@ -30,7 +29,6 @@ from icalib.metrics.pairs import FloatArray
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import BatchModel
 from icalib.scoring.untrained import token_pool
-from icalib.uncertainty.estimator import AbstractEstimator
 
 OPSET = 20
 MODEL = "model.onnx"
@@ -44,7 +42,7 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
     from transformers import AutoTokenizer
 
     ranker = subject.model
-    graph = RankerGraph(ranker, subject.estimator, subject.affine).eval()
+    graph = RankerGraph(subject).eval()
     layout = ranker.layout
     some = np.full(2, layout.separator, np.int32)
     example = _inputs([layout.pair(some, some[:length]) for length in (2, 1)], layout.padding)
@@ -67,7 +65,9 @@ def write_onnx(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: Pa
             verbose=False,
         )
     write_tokenizer(folder, tokenizer)
-    return Comparison(ranker_scorer(subject), _written_scorer(ranker, folder, read_stock(AutoTokenizer, folder), texts))
+    found = _written_scorer(ranker, folder, read_stock(AutoTokenizer, folder), texts)
+    steepest = max(1, subject.of_part.slope, subject.affine.slope * subject.of_part.slope)
+    return Comparison(ranker_scorer(subject), found, tolerance=TOLERANCE * steepest)
 
 
 def _inputs(pairs: Sequence[Encoded], padding: int) -> tuple[Tensor, ...]:
@@ -107,27 +107,28 @@ class RankerGraph(nn.Module):
     The head is linear or has random features.
     """
 
-    def __init__(self, ranker: Ranker, estimator: AbstractEstimator.Config, calibration: AffineMap) -> None:
+    def __init__(self, subject: Subject[Ranker]) -> None:
         super().__init__()
-        self.ranker: Any = deepcopy(ranker)
+        self.ranker: Any = deepcopy(subject.model)
         self.ranker.encoder.backbone.set_attn_implementation("eager")
-        self._has_posterior = estimator.needs == "posterior"
+        self._has_posterior = subject.estimator.needs == "posterior"
         if self._has_posterior:
             self.ranker.answer_head = _InverseFactor(self.ranker.answer_head)
-        self._estimator = estimator.build()
-        self._calibration = calibration
+        self._subject, self._estimator = subject, subject.estimator.build()
 
     @override
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """Compute logits that rank, calibrated probabilities and variances [B] from ids, mask and segments [B, L]."""
         batch = Batch(input_ids, token_type_ids * attention_mask, attention_mask.sum(1))
         if self._has_posterior:
-            moments: Moments = self._estimator.estimate(BatchModel(self.ranker, batch, seed=0))
+            components = self._estimator.components(BatchModel(self.ranker, batch, seed=0))
+            moments: Moments = self._estimator.moments(self._subject.weighted(components))
             logit_B, var_B = torch.logit(moments.prob_mean, eps=_EPSILON), moments.logit_var
         else:  # not by the estimator, which looks whether there are variances: a graph can't depend on values
-            logit_B = self.ranker.answer_logits(batch).double()
+            logit_B = self._subject.of_part.slope * self.ranker.answer_logits(batch).double()
+            logit_B = logit_B + self._subject.of_part.offset
             var_B = torch.zeros_like(logit_B)
-        prob_B = torch.sigmoid(self._calibration.slope * logit_B + self._calibration.offset)
+        prob_B = torch.sigmoid(self._subject.affine.slope * logit_B + self._subject.affine.offset)
         return logit_B.float(), prob_B.float(), var_B.float()
 
 

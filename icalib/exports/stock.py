@@ -17,8 +17,8 @@ from icalib.data.schema import Pool
 from icalib.encoders.architecture import set_num_layers
 from icalib.encoders.backbone import Tokenizer, load_config, quiet_transformers, save_quietly
 from icalib.encoders.spectral_norm import SpectralLinear
-from icalib.exports.agreement import Comparison, Scorer, Scores, ranker_scorer
-from icalib.exports.subject import Subject
+from icalib.exports.agreement import TOLERANCE, Comparison, Scorer, Scores, ranker_scorer
+from icalib.exports.subject import Subject, composed
 from icalib.exports.texts import PairTexts
 from icalib.models.bi_encoder import pool_cosines
 from icalib.models.ranker import Ranker
@@ -48,10 +48,10 @@ CROSS_ENCODER_FILES = {
 
 def write_cross_encoder(subject: Subject[Ranker], folder: Path, tokenizer: Any, texts: PairTexts) -> Comparison:
     """Write the folder of a plain transformer with a linear head; see `classifier_of`."""
-    write_stock(folder, classifier_of(subject.model, subject.affine), tokenizer, CROSS_ENCODER_FILES)
-    return Comparison(
-        _calibrated_scorer(subject), _written_cross_scorer(folder, texts), tolerance=1e-4 * max(1, subject.affine.slope)
-    )
+    calibration = composed(subject.affine, subject.of_part)
+    write_stock(folder, classifier_of(subject.model, calibration), tokenizer, CROSS_ENCODER_FILES)
+    tolerance = TOLERANCE * max(1, calibration.slope)
+    return Comparison(_calibrated_scorer(subject), _written_cross_scorer(folder, texts), tolerance)
 
 
 def classifier_of(ranker: Ranker, calibration: AffineMap) -> Any:

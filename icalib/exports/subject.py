@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import pyarrow as pa
@@ -15,8 +16,10 @@ from icalib.core.component import short_name
 from icalib.data.schema import Split
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.exports.choices import CalibrationChoice
+from icalib.heads.head import LogitPosterior
 from icalib.metrics.pairs import PoolScores
 from icalib.models.ranker import Ranker, load_ranker
+from icalib.parts.job import PartName
 from icalib.parts.loaded import LoadedUntrained
 from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.pipeline.finished import FinishedRun
@@ -36,6 +39,8 @@ class Subject(Generic[M]):
     run: FinishedRun
     model: M
     estimator: AbstractEstimator.Config = field(default_factory=Deterministic.Config)
+    of_part: AffineMap = IDENTITY
+    """What the run's sum of parts makes of the logits of a ranker, the only part with a weight: w f + b."""
     calibration: FittedMap
     """Maps the logit of a ranker's mean probability, or a bi-encoder's cosine, to a probability."""
     calibrator: str  # name of what fitted the map, for people
@@ -50,6 +55,11 @@ class Subject(Generic[M]):
         assert isinstance(self.calibration, AffineMap)
         return self.calibration
 
+    def weighted(self, components: LogitPosterior) -> LogitPosterior:
+        """Return the distribution of the run's logit from that of a ranker's: means by w, variances by w²."""
+        w, b = self.of_part.slope, self.of_part.offset
+        return LogitPosterior(w * components.mean_SB + b, w * w * components.var_SB)
+
     @property
     def encoder(self) -> AbstractEncoder.Config:
         """The settings of the model's encoder."""
@@ -61,7 +71,8 @@ def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
     choice = _for_pairs(run, choice)
     folder, estimator = run.members[0]
     model = load_ranker(folder / "cross").eval()  # with the weights of training: scoring rounds them
-    return Subject(run=run, model=model, estimator=estimator, **_calibrated(run, choice))
+    of_part = _of_part(folder, "cross")
+    return Subject(run=run, model=model, estimator=estimator, of_part=of_part, **_calibrated(run, choice))
 
 
 def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedUntrained]:
@@ -72,15 +83,23 @@ def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Loaded
     model = LoadedUntrained.load(method.encoder, folder / "similarity" if folder else None, cpu)
     subject = Subject(run=run, model=model, **_calibrated(run, choice))
     if method.regime.trains and folder is not None:
-        fitted = SumOfParts.load(folder / PARTS_FILE)  # the logit is made of the cosine alone
-        of_cosine = AffineMap(slope=fitted.weight("similarity"), offset=fitted.offset)
+        of_cosine = _of_part(folder, "similarity")
     elif choice != "run" and isinstance(own := run.fitted.of_pairs.calibration, AffineMap):
         of_cosine = own  # an untrained run's logit is that of its calibrated probability
     else:
         return subject
-    slope, offset = subject.affine.slope, subject.affine.offset
-    composed = AffineMap(slope=slope * of_cosine.slope, offset=slope * of_cosine.offset + offset)
-    return replace(subject, calibration=composed)
+    return replace(subject, calibration=composed(subject.affine, of_cosine))
+
+
+def _of_part(folder: Path, name: PartName) -> AffineMap:
+    """Return what a member's sum makes of the logits of its only part with a weight."""
+    fitted = SumOfParts.load(folder / PARTS_FILE)
+    return AffineMap(slope=fitted.weight(name), offset=fitted.offset)
+
+
+def composed(outer: AffineMap, inner: AffineMap) -> AffineMap:
+    """Return the map that is `outer` after `inner`."""
+    return AffineMap(slope=outer.slope * inner.slope, offset=outer.slope * inner.offset + outer.offset)
 
 
 def _for_pairs(run: FinishedRun, choice: CalibrationChoice) -> CalibrationChoice:

@@ -18,7 +18,6 @@ from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
 from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
-from icalib.inference.moments import Moments
 from icalib.models.precision import Precision, autocast, resolve_precision
 from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.column import Column, Columns, View, added, scores_of_columns
@@ -159,12 +158,6 @@ def _set_training(ranker: Ranker, training: bool) -> None:
     """Switch dropout on or off; walking through all modules takes milliseconds, so only if the mode changes."""
     if ranker.training != training:
         ranker.train(training)
-
-
-def estimated(ranker: Ranker, estimator: AbstractEstimator, batch: Batch) -> Moments:
-    """Return the moments of a batch of pairs, in the precision of the weights."""
-    with torch.inference_mode():
-        return estimator.estimate(BatchModel(ranker, batch, seed=0))
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,6 @@ class AbstractEstimator(Component):
         """Return the moments of components, which may be the sums of those of several parts."""
         return pass_moments(*components)
 
-    def estimate(self, model: PairModel) -> Moments:
-        """Return the moments of the pairs' logits."""
-        return self.moments(self.components(model))
-
 
 @final
 class Deterministic(AbstractEstimator):

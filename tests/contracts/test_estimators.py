@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from helpers.discovery import discovered
+from helpers.estimators import estimated
 from torch import Tensor
 
 from icalib.heads.head import LogitPosterior
@@ -45,7 +46,7 @@ def estimator(request: pytest.FixtureRequest) -> AbstractEstimator.Config:
 
 
 def estimate(config: AbstractEstimator.Config, *, noise: float = 1.0, order: Tensor | None = None) -> Moments:
-    return config.build().estimate(NoisyModel(config.needs, noise, order))
+    return estimated(config, NoisyModel(config.needs, noise, order))
 
 
 def test_moments_are_within_their_bounds(estimator: AbstractEstimator.Config) -> None:

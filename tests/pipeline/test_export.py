@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from helpers.runs import small_settings
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from scipy.special import logit
+from transformers import AutoTokenizer
 
 import icalib
 from icalib.core.errors import SettingError
@@ -21,6 +23,10 @@ from icalib.core.files import read_json
 from icalib.core.parquet import read_parquet
 from icalib.data.pools import read_column, read_rows
 from icalib.data.schema import Pool
+from icalib.exports.onnx import _written_scorer
+from icalib.exports.subject import ranker_of
+from icalib.exports.texts import PairTexts
+from icalib.parts.sum import PartWeight, SumOfParts
 from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
@@ -80,6 +86,36 @@ def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
     assert read_json(folder / "icalib_export.json")["agreement"]["largest_difference"] < 1e-5
     with pytest.raises(SettingError, match="not an empty folder"):
         icalib.export(plain.folder.path, folder)
+
+
+@pytest.mark.parametrize(
+    ("format", "method"), [("cross-encoder", "bert"), pytest.param("onnx", "sngp", marks=pytest.mark.slow)]
+)
+def test_a_part_alone_keeps_its_weight_in_the_sum(
+    around: RunContext, tiny_pools: Path, tiny_bert: Path, pools: list[Pool], tmp_path: Path, format: Any, method: str
+) -> None:
+    """As where the similarity part got the weight 0."""
+    if format == "onnx":
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime")
+    source = finished(around, tiny_pools, tiny_bert, "weighted", method, calibration=None)
+    folder = shutil.copytree(source.folder.path, tmp_path / "run")
+    parts = FinishedRun.open(folder).members[0][0] / "parts.json"
+    parts.write_text(SumOfParts(parts=(PartWeight(name="cross", weight=0.7),), offset=-1.1).model_dump_json())
+    (folder / "files.json").unlink()
+    exported = icalib.export(folder, tmp_path / "model", format=format)
+    context = [turn.text for turn in pools[0].context]
+    pairs = [(context, candidate) for candidate in pools[0].candidates]
+    expected = LoadedRanker.load(folder).predict_proba(pairs)
+    assert np.abs(expected - LoadedRanker.load(source.folder.path).predict_proba(pairs)).max() > 0.01
+    if format == "onnx":
+        subject = ranker_of(FinishedRun.open(folder), "run")
+        tokenizer = AutoTokenizer.from_pretrained(exported)
+        score = _written_scorer(subject.model, exported, tokenizer, PairTexts.read(exported))
+        found = score(pools[0]).outputs_CK[:, 1]
+    else:
+        found = cross_encoder(exported).predict(icalib.pair_texts(exported, context, pools[0].candidates))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_weights_are_as_they_were_trained_though_scoring_rounds_them(

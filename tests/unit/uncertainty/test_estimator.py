@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.estimators import estimated
 from helpers.scoring import score_pools
 from helpers.tiny_models import tiny_ranker
 from torch import Tensor
@@ -47,7 +48,7 @@ class MadeModel:
 
 
 def test_mc_dropout_is_the_mean_of_its_passes() -> None:
-    result = MCDropout.Config(num_passes=3).build().estimate(MadeModel(lambda number: [float(number)]))
+    result = estimated(MCDropout.Config(num_passes=3), MadeModel(lambda number: [float(number)]))
     assert (result.logit_mean.item(), result.num_passes) == (1.0, 3)
     assert result.logit_var.item() == pytest.approx(2 / 3)  # 1/T, as the papers' code has it
 
@@ -60,22 +61,20 @@ def made_posterior() -> LogitPosterior:
 def test_a_posterior_is_integrated_in_one_pass() -> None:
     posterior = made_posterior()
     model = MadeModel(lambda _: [], posterior)
-    result = Posterior.Config().build().estimate(model)
+    result = estimated(Posterior.Config(), model)
     assert result.num_passes == 1
     expected = mixture_moments(posterior.mean_SB.double(), posterior.var_SB.double())
     for name in MOMENTS:
         torch.testing.assert_close(getattr(result, name), getattr(expected, name))
     wide = MadeModel(lambda _: [], LogitPosterior(torch.ones(1, 1), torch.full((1, 1), 64.0)))
-    few, many = (Posterior.Config(num_nodes=n).build().estimate(wide).prob_mean.item() for n in (8, 200))
+    few, many = (estimated(Posterior.Config(num_nodes=n), wide).prob_mean.item() for n in (8, 200))
     assert many == pytest.approx(0.5487, abs=1e-3)
     assert abs(few - many) > 1e-3
 
 
 def test_the_mean_field_changes_the_mean_probability_alone() -> None:
     model = MadeModel(lambda _: [], made_posterior())
-    exact, approximate = (
-        Posterior.Config(integration=kind).build().estimate(model) for kind in ("quadrature", "mean_field")
-    )
+    exact, approximate = (estimated(Posterior.Config(integration=kind), model) for kind in ("quadrature", "mean_field"))
     assert 0 < (exact.prob_mean - approximate.prob_mean).abs().max().item() < 0.012
     for name in MOMENTS[1:]:
         assert torch.equal(getattr(exact, name), getattr(approximate, name))
