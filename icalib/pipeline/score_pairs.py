@@ -260,6 +260,11 @@ class _Chunk(NamedTuple):
     positions: list[tuple[int, int]]
     """Row and candidate of each pair."""
 
+    @property
+    def rows(self) -> list[int]:
+        """Rows of the pairs, once each, in their order; those of the pools, where these are rows."""
+        return list(dict.fromkeys(row for row, _ in self.positions))
+
 
 def _chunk(path: Path, first_row: int, rows: Sequence[dict[str, Any]], context_turns: int) -> _Chunk:
     pools: list[tuple[tuple[Utterance, ...], list[str]]] = []
@@ -291,6 +296,10 @@ def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance,
 
 
 def _output(name: str, chunk: _Chunk, ranker: LoadedRanker) -> pa.Table:
+    alone = next((row for row, pool in zip(chunk.rows, chunk.pools, strict=False) if len(pool.candidates) < 2), None)
+    if ranker.run.has_softmax and alone is not None:
+        found = f"found one candidate, which alone has no probability by `{ranker.run.config.method}`"
+        raise DataError(found, "Expected two or more in each row.", path=name, line=alone + 1, field="candidates")
     predictions = unlabelled_predictions(ranker.run, ranker.members, chunk.pools, of_pairs=not chunk.has_pools)
     scores = unlabelled_scores(predictions, chunk.pools)
     rows, candidates = zip(*chunk.positions, strict=True)

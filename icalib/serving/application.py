@@ -54,6 +54,10 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
     async def answer(request: AbstractRequest, http: Request) -> Any:
         context, candidates = request.question()
         _check_lengths([*(turn.text for turn in context), *candidates], limits)
+        try:
+            request.check(run)
+        except (SettingError, DataError) as error:
+            raise HTTPException(422, str(error)) from error
         pool = run.pool(context, candidates)
         with monitor.pending.track_inprogress():
             table = await _while_connected(http, score(pool))
@@ -61,10 +65,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
         monitor.best.observe(float(scored.scores.prob[scored.ranking()[0]]))
         if len(candidates) not in run.usual_sizes:
             monitor.unusual.inc()
-        try:
-            return request.response(scored)
-        except (SettingError, DataError) as error:
-            raise HTTPException(422, str(error)) from error
+        return request.response(scored)
 
     @app.post("/rerank")
     async def rerank(request: TextsRequest, http: Request) -> JSONResponse:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 from typing_extensions import override
 
+from icalib.core.errors import SettingError
 from icalib.data.questions import TEXT_OR_OBJECT, Id, Question, Turns, Verbatim
 from icalib.data.schema import Text, Utterance
 from icalib.metrics.pairs import PoolScores
@@ -47,9 +48,17 @@ class AbstractRequest(BaseModel, ABC):
     def question(self) -> tuple[Sequence[Utterance], Sequence[str]]:
         """Return the context, oldest utterance first, and the candidates."""
 
+    def check(self, run: ServedRun) -> None:
+        """Raise a SettingError or DataError, before anything is scored, if what is asked for can't be computed."""
+        if run.run.has_softmax and len(self.question()[1]) < 2:
+            raise SettingError(
+                f"`{run.run.config.method}` compares the candidates of a question, so that one alone has no "
+                "probability. Send two or more."
+            )
+
     @abstractmethod
     def response(self, scored: Scored) -> Any:
-        """Return the response's JSON; a SettingError or DataError if what is asked for can't be computed."""
+        """Return the response's JSON."""
 
 
 class TextsRequest(AbstractRequest):
@@ -129,11 +138,18 @@ class PredictRequest(AbstractRequest):
     def question(self) -> tuple[Sequence[Utterance], Sequence[str]]:
         return self.context, self.candidates
 
+    @property
+    def _options(self) -> AnswerOptions:
+        return AnswerOptions(max_error=self.max_error, confidence=self.confidence, sets=self.sets)
+
+    @override
+    def check(self, run: ServedRun) -> None:
+        run.guarantees.check(self._options)
+
     @override
     def response(self, scored: Scored) -> Any:
         question = Question.model_construct(id=self.id, context=self.context, candidates=tuple(self.candidates))
-        options = AnswerOptions(max_error=self.max_error, confidence=self.confidence, sets=self.sets)
-        predicted = scored.run.guarantees.answers([question], scored.scores, options)
+        predicted = scored.run.guarantees.answers([question], scored.scores, self._options)
         (answer,) = predicted.answers
         # Whatever `icalib predict` says about the whole pool is a field of its record, and so part of the response.
         return {**answer.record(), "uncertainty": _uncertainty(scored.table), "notes": predicted.notes}

@@ -10,15 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.pool_folders import read_pools
-from helpers.runs import Silent, run_context, small_settings
+from helpers.runs import CPU, Silent, run_context, small_settings
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import DataError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.questions import Question
 from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 from icalib.pipeline.score_pairs import pairs_job
+from icalib.serving.protocols import TextsRequest
+from icalib.serving.served_run import ServedRun
 
 SMALL: dict[str, Any] = {
     "domain_pretraining.max_windows": 30,
@@ -61,6 +63,16 @@ def test_questions_of_any_number_of_candidates_are_answered_as_the_run_scored(
     np.testing.assert_allclose([p for answer in same for p in answer.probs], expected, rtol=1e-4)
     assert sum(doubled.probs) == pytest.approx(1)
     assert len(doubled.probs) == 8
+
+
+def test_one_candidate_alone_is_refused_as_it_has_no_probability(finished: RunFolder, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"context": ["Hi", "Hi"], "candidates": [["a", "b"], ["a"]]}), tmp_path / "rows.parquet")
+    job = pairs_job(finished.path, tmp_path / "rows.parquet", 10)
+    with pytest.raises(DataError, match=r"rows.parquet, line 2.*found one candidate"):
+        job.compute_shard(0, job.shards()[0], tmp_path, CPU)
+    with pytest.raises(SettingError, match="one alone has no probability"):
+        TextsRequest(query="Hi", texts=["a"]).check(ServedRun.open(finished.path))
+    TextsRequest(query="Hi", texts=["a", "b"]).check(ServedRun.open(finished.path))
 
 
 def test_a_file_of_pairs_is_refused_as_they_have_no_probability(finished: RunFolder, tmp_path: Path) -> None:

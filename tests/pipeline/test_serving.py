@@ -207,6 +207,14 @@ def test_a_coverage_that_cannot_be_reached_is_refused(fields: dict[str, Any], ap
     assert ask(application, "/predict", body("/predict", **fields)).status == 422
 
 
+def test_nothing_is_scored_for_a_promise_that_cannot_be_given(runs: dict[str, Path]) -> None:
+    async def score(pool: Pool) -> pa.Table:
+        raise AssertionError("it was scored")
+
+    application = create_app(ServedRun.open(runs["bert"]), score, Limits())
+    assert ask(application, "/predict", body("/predict", max_error=0.0001)).status == 422
+
+
 def test_a_content_type_that_pages_of_other_sites_can_send_is_refused(application: FastAPI) -> None:
     for content_type in ("", "text/plain", "application/x-www-form-urlencoded"):
         answer = ask(application, "/rerank", body("/rerank"), headers={"content-type": content_type})
