@@ -49,9 +49,10 @@ class PairTexts(Settings):
         `context` has the last utterances, oldest first: texts, or objects with `text`; a DataError if one is empty.
         """
         given = validated(Candidates, {"context": context, "candidates": candidates})
-        joined = self.utterance_separator.join(turn.text for turn in given.context[-self.context_turns :])
-        context_text = _end(tokenizer, joined, self.limits.max_context_tokens)
-        return [(context_text, _start(tokenizer, text, self.limits.max_candidate_tokens)) for text in given.candidates]
+        turns = [_plain(tokenizer, turn.text) for turn in given.context[-self.context_turns :]]
+        context_text = _end(tokenizer, self.utterance_separator.join(turns), self.limits.max_context_tokens)
+        texts = [_plain(tokenizer, text) for text in given.candidates]
+        return [(context_text, _start(tokenizer, text, self.limits.max_candidate_tokens)) for text in texts]
 
     def of_pool(self, tokenizer: Any, pool: Pool) -> list[tuple[str, str]]:
         """Return the `pairs` of a pool."""
@@ -103,6 +104,16 @@ def _tokenizer_of(folder: Path, digest: str) -> Any:
 
 def _unreadable(folder: Path, reason: str) -> SettingError:
     return SettingError(f"the tokenizer of {folder} can't be read: {reason} Export the run again.")
+
+
+def _plain(tokenizer: Any, text: str) -> str:
+    """Return a text whose special tokens are broken up, where the tokenizer would read them as such: it has to, where
+    they separate utterances. `[ SEP ]` has the tokens of `[SEP]` as plain text in BERT; others differ a little.
+    """
+    if not tokenizer.split_special_tokens:
+        for special in tokenizer.all_special_tokens:
+            text = text.replace(special, f"{special[0]} {special[1:-1]} {special[-1]}")
+    return text
 
 
 def texts_of(layout: Layout, tokenize: Tokenizer, tokenizer: Any, context_turns: int) -> PairTexts:

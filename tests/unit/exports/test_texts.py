@@ -17,7 +17,7 @@ from icalib.exports.stock import write_tokenizer
 from icalib.exports.texts import EXPORT_FILE, stock_tokenizer, texts_of
 
 CONTEXT = ["My printer hums!", "which (model)?", "the laser printer, v2.1; it prints [SEP] blank pages"]
-CANDIDATES = ["restart it.", "seat the fuser unit"]
+CANDIDATES = ["restart it.", "seat the [CLS] fuser[SEP]unit"]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_stock_tokenizer_gives_the_same_ids(
     stock = stock_tokenizer(str(backbone), layout, has_segments=family == "bert")
     texts = texts_of(layout, tokenize, stock, 3)
     assert texts.utterance_separator == separator
-    turns = CONTEXT if not separated else [turn.replace("[SEP] ", "") for turn in CONTEXT]
+    turns = CONTEXT if family == "bert" else [turn.replace("[SEP] ", "") for turn in CONTEXT]  # no special token there
     pairs = texts.pairs(stock, ["left out", *turns], CANDIDATES)
     found = stock(*map(list, zip(*pairs, strict=True)), truncation=True)
     context, candidates = ([np.array(ids) for ids in tokenize(some)] for some in (turns, CANDIDATES))
@@ -39,6 +39,19 @@ def test_a_stock_tokenizer_gives_the_same_ids(
     assert found["input_ids"] == [ids.tolist() for ids, _ in inputs]
     segments = [[0] * start + [1] * (len(ids) - start) for ids, start in inputs]
     assert found.get("token_type_ids") == (segments if family == "bert" else None)
+
+
+def test_a_users_text_separates_no_utterances(tiny_roberta: Path) -> None:
+    layout, tokenize = tiny_ranker(tiny_roberta, turn_separators=True).layout, Tokenizer(str(tiny_roberta))
+    stock = stock_tokenizer(str(tiny_roberta), layout, has_segments=False)
+    texts = texts_of(layout, tokenize, stock, 3)
+    (plain,) = stock(*map(list, zip(*texts.pairs(stock, ["it hums", "which?"], ["ok"]), strict=True)))["input_ids"]
+    for special in ("</s>", "<s>", "<mask>"):
+        pairs = texts.pairs(stock, [f"it{special}hums", "which?"], [f"{special}ok {special}"])
+        (found,) = stock(*map(list, zip(*pairs, strict=True)))["input_ids"]
+        assert [found.count(token) for token in stock.all_special_ids] == [
+            plain.count(token) for token in stock.all_special_ids
+        ]
 
 
 def test_byte_level_tokens_need_separators(tiny_roberta: Path) -> None:
