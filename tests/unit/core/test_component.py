@@ -43,6 +43,14 @@ class Electric(Engine):
         volts: int = 48
 
 
+@final
+class Steam(Engine):
+    """An engine without settings of its own."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+
 class Wheels(Settings):
     count: int = 4
     """How many."""
@@ -100,6 +108,16 @@ def test_with_settings_changes_nested_settings_and_leaves_the_original() -> None
 )
 def test_a_component_is_replaced_by_short_name_import_path_or_settings(value: Any) -> None:
     assert with_setting(Car(), "engine", value).engine == Electric.Config()
+
+
+def test_a_component_without_settings_of_its_own_isnt_its_parent() -> None:
+    car = with_settings(Car(), {"engine": f"{__name__}.Steam", "engine.power": 7})
+    for one in (car, Car.model_validate(car.model_dump(mode="json"))):
+        assert type(one.engine.build()) is Steam
+        assert one.engine.power == 7
+    assert car.model_dump()["engine"]["target"] == f"{__name__}.Steam"
+    with pytest.raises(SettingError, match="volts"):
+        with_settings(Car(), {"engine": f"{__name__}.Steam", "engine.volts": 7})
 
 
 def test_a_component_and_its_settings_change_together_in_any_order() -> None:
