@@ -12,6 +12,7 @@ from icalib.api.session import Session, command_line, session
 from icalib.api.settings import preset_settings, run_settings
 from icalib.core.errors import SettingError
 from icalib.core.files import content_digest
+from icalib.core.job import identity_of
 
 if TYPE_CHECKING:
     from icalib.pipeline.config import RunConfig
@@ -109,7 +110,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
         space=chosen.name,
         space_digest=chosen.digest,
         method=base.method,
-        method_digest=content_digest(base.settings.model_dump(mode="json")),
+        method_digest=content_digest(identity_of(base.settings)),
         data=base.data,
         data_digest=read_pool_set(base.data).digest,
         labelled=base.labelled,

@@ -97,8 +97,9 @@ class Component:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "Config" not in cls.__dict__:  # with the settings of its parent, which would else be built by them
+            kind: Any = type(cls.Config)
             names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Config"}
-            cls.Config = type(cls.Config)("Config", (cls.Config,), names)
+            cls.Config = kind("Config", (cls.Config,), names)
         cls.Config.owner = cls
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from pydantic import BaseModel
 from icalib.core.component import ComponentConfig, Settings, Stored
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit
-from icalib.core.files import content_digest
+from icalib.core.files import content_digest, file_digest, is_file
 from icalib.core.storage import pull
 
 if TYPE_CHECKING:
@@ -186,10 +187,15 @@ def _fields(settings: BaseModel) -> dict[str, Any]:
 
 
 def _target(config: ComponentConfig) -> str:
-    """A component's name: without its module, if it is ours, so that moving a file keeps cached results."""
+    """A component's name: without its module, if it is ours, so that moving a file keeps cached results; else with its
+    module and the digest of the module's file, so that an edit doesn't.
+    """
     owner = config.owner
-    is_ours = owner.__module__.startswith("icalib.")
-    return owner.__qualname__ if is_ours else f"{owner.__module__}.{owner.__qualname__}"
+    if owner.__module__.startswith("icalib."):
+        return owner.__qualname__
+    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    edition = f"@{file_digest(file)[:16]}" if file is not None and is_file(Path(file)) else ""
+    return f"{owner.__module__}.{owner.__qualname__}{edition}"
 
 
 def _artifacts(value: Any) -> Iterator[Artifact]:

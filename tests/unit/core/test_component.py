@@ -19,6 +19,7 @@ from icalib.core.component import (
     with_settings,
 )
 from icalib.core.errors import SettingError
+from icalib.core.job import identity_of
 from icalib.heads.linear import AbstractHead
 
 
@@ -177,3 +178,16 @@ def test_a_module_without_such_a_class_is_not_run(
         component_class(target.replace("trap", name), Component)
     assert (capsys.readouterr().out == "run\n") == is_run
     assert (name in sys.modules) == is_run
+
+
+def test_an_edited_component_from_outside_has_another_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "our_engines.py"
+    source = f"from typing import final\nfrom {__name__} import Engine\n\n@final\nclass Jet(Engine):\n    pass\n"
+    module.write_text(source)
+    jet = with_settings(Car(), {"engine": "our_engines.Jet"})
+    before = identity_of(jet)
+    assert identity_of(with_settings(Car(), {"engine": "our_engines.Jet"})) == before
+    module.write_text(source + "    speed = 2\n")
+    assert identity_of(jet) != before
+    assert identity_of(Car()) == identity_of(Car())
