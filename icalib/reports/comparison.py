@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 from icalib.core.component import short_target
 from icalib.core.errors import SettingError
@@ -159,20 +159,37 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
     Equal runs, e.g. of a baseline in two experiments, count once; a SettingError says that their metrics differ.
     """
     several = len({result["labelled"] for result in results}) > 1
-    variants: dict[str, list[Mapping[str, str]]] = {}
+    variants: dict[str, list[_Variant]] = {}
     grouped: dict[tuple[str, int, float], list[Result]] = {}
     for result in results:
-        method = str(result["method"])
-        of_method = variants.setdefault(method, [])
-        settings = result.get("settings", {})
-        if settings not in of_method:
-            of_method.append(settings)
-        grouped.setdefault((method, of_method.index(settings), result["labelled"]), []).append(result)
-    labels = {method: _labels(method, of_method) for method, of_method in variants.items()}
+        name = str(result["method"])
+        method, settings = name.partition("@")[0], result.get("settings", {})
+        known = variants.setdefault(method, [])
+        if settings not in [one.settings for one in known]:
+            known.append(_Variant(name, settings))
+        number = [one.settings for one in known].index(settings)
+        grouped.setdefault((method, number, result["labelled"]), []).append(result)
+    labels = {method: _variant_labels(method, known) for method, known in variants.items()}
     return [
-        _row(labels[method][variant] + (f" {format_fraction(labelled)}" if several else ""), members)
-        for (method, variant, labelled), members in grouped.items()
+        _row(labels[method][number] + (f" {format_fraction(labelled)}" if several else ""), members)
+        for (method, number, labelled), members in grouped.items()
     ]
+
+
+class _Variant(NamedTuple):
+    name: str  # as the run that came first has it: a method, or one of its variants
+    settings: Mapping[str, str]
+
+
+def _variant_labels(method: str, variants: Sequence[_Variant]) -> list[str]:
+    """Return a label for each variant of a method: its name, with settings where others have the same one."""
+    by_name: dict[str, list[Mapping[str, str]]] = {}
+    for one in variants:
+        by_name.setdefault(one.name, []).append(one.settings)
+    found = [_labels(name, same)[same.index(one)] for name, one in variants for same in [by_name[name]]]
+    if len({*found}) < len(found):  # settings were given by the name of one and beside that of another
+        return _labels(method, [one.settings for one in variants])
+    return found
 
 
 def _labels(method: str, variants: Sequence[Mapping[str, str]]) -> list[str]:

@@ -103,10 +103,10 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
     fractions = sorted({float(run.result["labelled"]) for run in runs})
     if len(fractions) > 1:
         parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
-        said = zip(fractions, parts, strict=True)
+        said = list(zip(fractions, parts, strict=True))
         return Verdict(
             tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
-            tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+            tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
         )
     rows = method_rows(run_results(runs))
     members, untested = {row.label: row.runs for row in rows}, ()
@@ -117,6 +117,13 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
             tests, untested = [], (f"Not tested: {error.found}. {error.cure}",)
     found = verdict([_facts(row, members[row.label]) for row in rows], tests)
     return replace(found, warnings=untested + found.warnings)
+
+
+def _together(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield warnings of comparisons by labelled fraction, once each, with the fractions unless all have it."""
+    for warning in dict.fromkeys(warning for _, warnings in said for warning in warnings):
+        fractions = [fraction for fraction, warnings in said if warning in warnings]
+        yield warning if len(fractions) == len(said) else f"{' and '.join(fractions)} labelled: {warning}"
 
 
 def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
@@ -236,8 +243,9 @@ def _calibrated(best: MethodFacts, metric: str, below: float) -> list[str]:
 
 def _warnings(methods: Sequence[MethodFacts]) -> Iterator[str]:
     for one in methods:
-        if empty := sum(not summary.num_pools_selected for summary in one.rounds):
-            yield f"{one}: {empty} of {len(one.rounds)} rounds selected no pool."
+        rounds = [summary for summary in one.rounds if summary.num_pools_scored]
+        if empty := sum(not summary.num_pools_selected for summary in rounds):
+            yield f"{one}: {empty} of {len(rounds)} rounds selected no pool."
         right, base = (_mean_of_selected(one.rounds, name) for name in ("pool_accuracy", "base_accuracy"))
         if right is not None and base is not None and right < base:
             yield (

@@ -64,8 +64,10 @@ class Space(Settings):
     @field_validator("metrics")
     @classmethod
     def _are_known(cls, metrics: dict[str, Direction]) -> dict[str, Direction]:
-        for name in metrics:
-            find_metric(name)
+        for name, direction in metrics.items():
+            own = find_metric(name).direction
+            if own is not None and own != direction:
+                raise ValueError(f"found {direction} for {name}, of which {own} is better")
         return metrics
 
     def proposed(self, trial: Any) -> dict[str, Any]:

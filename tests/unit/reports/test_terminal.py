@@ -132,6 +132,21 @@ def test_a_row_names_a_component_as_a_setting_does(tmp_path: Path) -> None:
     assert labels == ["tsst@calibration=prior-shift", "tsst@calibration=my_lab.calibrators.MeanMatching"]
 
 
+def test_a_variant_and_the_same_setting_by_set_are_told_apart_or_one_row() -> None:
+    def made(method: str, seed: int, **settings: str) -> dict[str, Any]:
+        return {**_result(method, seed, MAP=0.5), "settings": settings}
+
+    variant = made("tsst@temperature=0.5", 3, temperature="0.5")
+    found = [made("tsst", 1), made("tsst", 2, temperature="0.5", **{"training.epochs": "1"}), variant]
+    assert [row.label for row in method_rows(found)] == [
+        "tsst@temperature=null,training.epochs=null",
+        "tsst@temperature=0.5,training.epochs=1",
+        "tsst@temperature=0.5,training.epochs=null",
+    ]
+    same = [variant, made("tsst", 4, temperature="0.5")]
+    assert [(row.label, row.num_seeds) for row in method_rows(same)] == [("tsst@temperature=0.5", 2)]
+
+
 def test_equal_runs_of_two_experiments_count_once(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
     results = run_results([_limited(tmp_path / name, data, "tsst", 1, 100) for name in ("first", "second")])

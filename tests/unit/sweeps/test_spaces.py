@@ -65,6 +65,7 @@ def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypat
         (GRID.replace("def suggest", "def propose"), "suggest: Input should be callable"),
         (GRID.replace('"""Three values of λʰ."""', ""), "docstring: Input"),
         (GRID.replace('"F1"', '"F11"'), "Did you mean F1"),
+        (GRID.replace('"maximize"', '"minimize"'), "found minimize for F1, of which maximize is better"),
         (GRID.replace('"maximize"', '"up"'), "METRICS.F1: Input should be 'maximize' or 'minimize', found 'up'"),
         (GRID + '\nSAMPLER = "tpee"\n', "SAMPLER: Input should be 'grid'"),
         ('"""A slip."""\nMETHOD = ', "can't be read: SyntaxError"),
