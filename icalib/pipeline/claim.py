@@ -19,10 +19,22 @@ if TYPE_CHECKING:
 
 def claim(folder: RunFolder, config: RunConfig) -> bool:
     """Write the config of a new run, or check that the folder's is the same; return whether it is finished."""
+    wanted = config.model_dump(mode="json")
     if not is_started(folder, config):
-        folder.write_config(config.model_dump(mode="json"))
+        folder.write_config(wanted)
         push(folder.path / "config.yaml")  # without it, what an interrupted upload leaves in a store isn't a run's
+    elif folder.config.get("data") != wanted["data"]:
+        _follow(folder, wanted)
     return folder.is_finished
+
+
+def _follow(folder: RunFolder, wanted: dict[str, Any]) -> None:
+    """Record where a run's pools are now, which have been moved or copied."""
+    is_whole = folder.is_finished and not list(folder.damages(checkpoints=not is_mirrored(folder.path)))
+    folder.write_config(wanted)
+    if is_whole:
+        folder.finish({**folder.result, "data": wanted["data"]})
+    push(folder.path)
 
 
 def is_started(folder: RunFolder, config: RunConfig) -> bool:
@@ -35,12 +47,13 @@ def is_started(folder: RunFolder, config: RunConfig) -> bool:
         folder.check_version()
         found = {name: value for name, value in folder.config.items() if name != "version"}
         different = sorted(differences(found, config.model_dump(mode="json")))
-        if different:
+        is_of_other_pools = _is_of_other_pools(folder, config)
+        if different and (different != ["data"] or is_of_other_pools is not False):
             raise SettingError(
                 f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
                 "Use --fresh to replace it, or another --experiment to keep both."
             )
-        if _is_of_other_pools(folder, config):
+        if is_of_other_pools:
             raise SettingError(
                 f"{folder.path} has a run on other pools: {config.data} was prepared again since. "
                 "Use --fresh to replace it, or another --experiment to keep both."
@@ -51,12 +64,12 @@ def is_started(folder: RunFolder, config: RunConfig) -> bool:
     return False
 
 
-def _is_of_other_pools(folder: RunFolder, config: RunConfig) -> bool:
-    """Whether a run's pools were others than now; false if that isn't known, since the record is written again."""
+def _is_of_other_pools(folder: RunFolder, config: RunConfig) -> bool | None:
+    """Whether a run's pools were others than now; None if that isn't known, since the record is written again."""
     if (folder.path / "provenance.json").is_file():
         with suppress(DamagedFileError):
             return folder.data_digest != read_pool_set(config.data).digest
-    return False
+    return None
 
 
 def repair(folder: RunFolder, config: RunConfig, emit: Emit) -> bool:

@@ -235,7 +235,8 @@ def claimed(
 
 
 def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
-    found, wanted = (s.model_dump(mode="json", exclude={"command"}) for s in (folder.settings, settings))
+    # pools may have been moved: their digest says whether they are the same
+    found, wanted = (s.model_dump(mode="json", exclude={"command", "data"}) for s in (folder.settings, settings))
     different = sorted(
         differences(found, wanted), key=lambda name: (name == "method_digest", name)
     )  # it differs wherever others do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from icalib.data.prepare import prepare
 from icalib.data.schema import POOL_SCHEMA, SPLITS, Split
 from icalib.data.selection import Rows
 from icalib.data.settings import PrepareSettings
+from icalib.data.simulate import simulate
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import check_fits, run, run_folder_of
 from icalib.stages.executor import LocalExecutor
@@ -130,6 +132,28 @@ def test_queries_of_one_turn_are_refused_where_domain_pretraining_reads_dialogue
     with pytest.raises(SettingError, match=r"one utterance each\. Add --set domain_pretraining=null"):
         check_fits(small_settings("bert", tmp_path / "pools", tiny_bert), pool_set)
     check_fits(small_settings("bert", tiny_pools, tiny_bert), read_pool_set(tiny_pools))
+
+
+def test_a_run_follows_its_pools_when_they_are_moved(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    before = shutil.copytree(tiny_pools, tmp_path / "project" / "pools")
+    settings, context = small_settings("bm25", before, tiny_bert), run_context(tmp_path / "runs")
+    first = run(settings, context).result
+    after = shutil.move(tmp_path / "project", tmp_path / "moved") / "pools"
+    shutil.rmtree(context.runs / ".cache")  # nothing is computed again
+    found = run(settings.model_copy(update={"data": after}), context)
+    assert found.result == {**first, "data": str(after)}
+    assert found.config["data"] == str(after)
+    assert not list(found.damages(checkpoints=True))
+    assert not (context.runs / ".cache").exists()
+    prepared = prepare_other(tmp_path / "other" / "pools")
+    with pytest.raises(SettingError, match=r"has a run with other settings \(data\)"):
+        run(settings.model_copy(update={"data": prepared}), context)
+
+
+def prepare_other(folder: Path) -> Path:
+    simulate(folder.with_name("desk.jsonl"), num_dialogues=60, seed=9)
+    prepare(folder.with_name("desk.jsonl"), folder, PrepareSettings(num_candidates=4, labelled=0.5))
+    return folder
 
 
 def test_a_process_waits_for_another_one_that_computes_the_same_run(
