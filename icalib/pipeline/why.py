@@ -25,6 +25,7 @@ from icalib.metrics.pairs import ranked_rows
 from icalib.parts.sum import SumOfParts, column_files
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted
+from icalib.pipeline.run import CACHE
 from icalib.regimes.pseudo_labels import SYMBOLS, PseudoLabelRule, PseudoLabels, assign, scores_for_rule
 from icalib.scoring.column import View, in_view, read_columns
 from icalib.scoring.gain import ChosenScores, choose_views
@@ -284,6 +285,8 @@ class _Trail:
         """Return a stage's folder on this machine."""
         path = local_path(stage)
         pull(path)
+        if not path.is_dir():  # the folder of runs may have been moved, with its cache
+            path = self._run.path.resolve().parents[1] / CACHE / path.name
         if not path.is_dir():
             raise RunFolderError(
                 f"{path} is gone, which has scores of this run: the stage cache was removed since. "

@@ -92,6 +92,18 @@ def test_people_see_texts_numbers_and_thresholds(icast: RunFolder, tmp_path: Pat
     assert json.loads(json.dumps(found.as_json()))["pool"]["pool_id"] == pool_id
 
 
+def test_a_folder_of_runs_that_was_moved_brings_its_stages(icast: RunFolder, tmp_path: Path) -> None:
+    runs = icast.path.parents[1]
+    (pool_id, *_) = pool_ids(icast, "test")
+    expected = why(icast.path, pool_id).as_json()
+    moved = shutil.copytree(runs, tmp_path / "Läufe mit Raum")
+    hidden = runs.rename(runs.with_name("hidden"))
+    try:
+        assert why(moved / icast.path.relative_to(runs), pool_id).as_json() == expected
+    finally:
+        hidden.rename(runs)
+
+
 def test_unknown_pools_and_removed_stages_are_named(icast: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no-such-pool"):
         why(icast.path, "no-such-pool")
