@@ -101,9 +101,7 @@ def prepare_pools(
         f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents{logged}, {time.monotonic() - started:.0f} s"
     )
     if pool_set.negative_sampler != "source":
-        active.message(
-            "taken as right: the accepted answers"
-            if pool_set.answers == "accepted"
-            else "taken as right: the replies that were given (docs/own-data.md, Are logged replies labels?)"
-        )
+        of_logs = "the replies that were given (docs/own-data.md, Are logged replies labels?)"
+        taken = "the answers that the source has" if pool_set.reader == "ranking" else of_logs
+        active.message(f"taken as right: {'the accepted answers' if pool_set.answers == 'accepted' else taken}")
     return pool_set

@@ -58,9 +58,12 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
         sizes = [len(pool.candidates) for pool in pools]
         yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
     yield from (f"left out: {number} {what}" for what, number in source.left_out.items())
-    yield from (f"not valid: {error}" for error in rejected[:NUM_SHOWN])
-    if len(rejected) > NUM_SHOWN:
-        yield f"... and {len(rejected) - NUM_SHOWN} more records that are not valid"
+    by_field: dict[str, list[DataError]] = {}
+    for error in rejected:
+        by_field.setdefault(error.field, []).append(error)
+    for alike in sorted(by_field.values(), key=len, reverse=True):
+        more = f" And {len(alike) - 1} more records with this field." if len(alike) > 1 else ""
+        yield f"not valid: {alike[0]}{more}"
     if not (dialogues or answered or pools):
         yield "no record could be read"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,20 @@ def test_a_preview_writes_nothing(prepare: Any, export: Path) -> None:
     assert code == 0
     assert "user: it hums 0 0\n" in err
     assert [path.name for path in export.parent.iterdir()] == ["export.csv"]
+
+
+def test_a_preview_shows_what_is_wrong_by_field(prepare: Any, tmp_path: Path) -> None:
+    rows = [{"id": "", "sender": "ann", "text": "hi"}] * 4
+    rows += [{"id": str(number), "sender": "U02B", "text": "hi"} for number in range(9)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    columns = ("--columns", "id=id,sender=sender,text=text", "--speakers", "ann=user,bob=agent")
+    code, err = prepare(tmp_path / "rows.jsonl", "--preview", "--format", "table", *columns)
+    assert code == 0
+    said = [line for line in err.splitlines() if line.startswith("not valid")]
+    assert len(said) == 2
+    assert "U02B" in said[0]
+    assert "And 8 more records with this field." in said[0]
+    assert "And 3 more records with this field." in said[1]
 
 
 def test_an_export_is_prepared(prepare: Any, export: Path) -> None:

@@ -260,6 +260,8 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
             source,
             pools=lambda on_reject: accepted(table.records(files), unique(table.pool, "pool_id", _RENAME), on_reject),
         )
+    if "label" in found:
+        _refuse_grades(files[0], sample, found["label"])
     return replace(
         source,
         answers=lambda on_reject: accepted(table.records(files), unique(table.answers, "query_id", _SORT), on_reject),
@@ -307,6 +309,17 @@ def _refuse_unread_labels(file: Path, sample: Sequence[Mapping[str, Any]], found
                 f"says which are right (above 0.5, true or yes), give --columns label={name}; if all are right, "
                 "--columns label= (no name)."
             )
+
+
+def _refuse_grades(file: Path, sample: Sequence[Mapping[str, Any]], column: str) -> None:
+    """Refuse labels of several values that all stand for right answers, such as one to five stars."""
+    grades = sorted({number for row in sample if (number := _number(row.get(column))) is not None})
+    if len(grades) > 1:
+        raise SettingError(
+            f"{file}: labels in `{column}` are {', '.join(f'{grade:g}' for grade in grades[:5])}, all above "
+            f"{_RIGHT_ABOVE}, so that every answer would be right. Write 1 for right answers and 0 for wrong ones; if "
+            "all are right, give --columns label= (no name)."
+        )
 
 
 def _is_no_label(column: str, sample: Sequence[Mapping[str, Any]], *, must_be: bool) -> bool:

@@ -180,15 +180,19 @@ def unchecked_row(raw: Raw) -> dict[str, Any]:
 
 def first_rows(path: Path, count: int) -> list[dict[str, Any]]:
     """Return the valid rows among the first `count` records of a file or folder."""
-    return _first_rows(files_in(path, *SUFFIXES), count)
+    return _first_rows(files_in(path, *SUFFIXES), count)[0]
 
 
-def _first_rows(files: Iterable[Path], count: int) -> list[dict[str, Any]]:
+def _first_rows(files: Iterable[Path], count: int) -> tuple[list[dict[str, Any]], list[DataError]]:
+    """Return the valid rows among the first records, and what is wrong with the others."""
+    rejected: list[DataError] = []
     rows: list[dict[str, Any]] = []
     for raw in islice(chain.from_iterable(map(read_rows, files)), count):  # the first file may have no rows
-        with suppress(DataError):
+        try:
             rows.append(row_of(raw))
-    return rows
+        except DataError as error:
+            rejected.append(error)
+    return rows, rejected
 
 
 def own_id(row: Mapping[str, Any], *names: str) -> str:
@@ -248,8 +252,11 @@ def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     files: dict[Split | None, list[Path]] = {}
     for file in row_files(path):
         files.setdefault(split_in_name(file), []).append(file)
-    rows = [row for members in files.values() for row in _first_rows(members, NUM_SAMPLED)]
+    found = [_first_rows(members, NUM_SAMPLED) for members in files.values()]
+    rows = [row for valid, _ in found for row in valid]
     if not rows:
+        for error in (error for _, rejected in found for error in rejected):
+            raise error
         cure = "Expected one JSON object a line, or a header and rows."
         raise DataError(f"found no valid row among the first {NUM_SAMPLED}", cure, path=row_files(path)[0])
     return rows, list(dict.fromkeys(name for row in rows for name in row))

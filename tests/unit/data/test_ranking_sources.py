@@ -349,6 +349,22 @@ def test_answers_of_a_dialogue_are_not_mined_for_one_another(tmp_path: Path) -> 
         list(open_source(write_lines(source, *rows, rows[0])).answers(None))
 
 
+def test_grades_that_are_no_labels_are_refused(tmp_path: Path) -> None:
+    """Else one star and five would both be right answers."""
+    rows = [{"query": f"q{number // 3}", "answer": f"a {number}", "label": 1 + number % 5} for number in range(30)]
+    with pytest.raises(SettingError, match=r"labels in `label` are 1, 2, 3, 4, 5, all above 0.5"):
+        open_source(write_lines(tmp_path / "stars.jsonl", *rows))
+    ones = write_lines(tmp_path / "ones.jsonl", *({**row, "label": 1} for row in rows))
+    assert len(list(open_source(ones).answers(None))) == 10
+
+
+def test_a_file_of_another_encoding_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "latin.csv"
+    path.write_bytes("question;answer\nkönnen sie?;ja\nmögen sie?;nein\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"line 2: byte 0xf6 at character 2 is not UTF-8"):
+        open_source(path, "ranking")
+
+
 @pytest.mark.parametrize("sampler", ["random", "neighbourhood", "bm25-response"])
 def test_another_right_answer_of_a_query_is_never_mined_as_wrong(tmp_path: Path, sampler: str) -> None:
     """Canned answers are right for several queries."""

@@ -159,6 +159,15 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, suffix: str) -> Non
         apply(FITTED, out, tmp_path / f"twice.{suffix}", COLUMNS)
 
 
+def test_a_tsv_becomes_a_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "new.tsv"
+    path.write_text("query\tcandidate\tscore\nq\ta\t0.5\nq\tb\t1.5\n")
+    with pytest.raises(SettingError, match=r"becomes a file that ends in \.tsv"):
+        apply(FITTED, path, tmp_path / "out.csv", COLUMNS)
+    apply(FITTED, path, tmp_path / "out.tsv", COLUMNS)
+    assert (tmp_path / "out.tsv").read_text().startswith("query\tcandidate\tscore\tcalibrated_prob\n")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_a_csv_keeps_its_delimiter_and_mark(tmp_path: Path, delimiter: str, encoding: str) -> None:
