@@ -68,20 +68,29 @@ class RunRecord:
         self.show()
 
     def _add_curve(self, stage: StageFinished) -> None:
-        """Add a learning curve; steps are cumulative over the stages, whichever member of an ensemble ends first."""
+        """Add a learning curve; steps are cumulative over stages that follow each other.
+
+        Those of an ensemble's members, which end in any order, begin where what they share has ended.
+        """
         if (stage.stage, stage.digest) in {(one.stage, one.digest) for one in self._curves}:
             return  # rounds request some stages again
         self._curves = sorted([*self._curves, stage], key=_group)
         rows: list[dict[str, Any]] = []
-        last_step = 0
+        last_step, of_member = 0, dict[str, int]()
         for one in self._curves:
             _, group = _group(one)
-            label = (f"{group}_{one.label}" if group.startswith("member-") else one.label).replace("-", "_")
+            is_member = group.startswith("member-")
+            label = (f"{group}_{one.label}" if is_member else one.label).replace("-", "_")
+            begin = of_member.get(group, last_step) if is_member else last_step
             rows += [
-                {**point, "stage": label, "round": one.round, "step": point["step"] + last_step}
+                {**point, "stage": label, "round": one.round, "step": point["step"] + begin}
                 for point in read_json_list(one.path / "curve.json")
             ]
-            last_step += int(read_json(one.path / "result.json")["updates"])
+            end = begin + int(read_json(one.path / "result.json")["updates"])
+            if is_member:
+                of_member[group] = end
+            else:
+                last_step = end
         self._folder.write_table("training.parquet", pa.Table.from_pylist(rows, schema=TRAINING_SCHEMA))
 
     def _add_generated(self, stage: StageFinished) -> None:

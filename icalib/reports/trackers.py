@@ -18,7 +18,7 @@ from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Event, RunUpdated
 from icalib.core.files import content_digest
 from icalib.core.run_folder import RunFolder
-from icalib.reports.tensorboard import ROUND_TAGS, flat_settings
+from icalib.reports.tensorboard import ROUND_TAGS, flat_settings, member_of
 
 
 class TrackedRun(NamedTuple):
@@ -56,7 +56,10 @@ class Tracking:
 
 def _points(folder: RunFolder) -> list[tuple[str, float, int]]:
     """Learning curves by step, rounds by their number, and the final metrics."""
-    points = [(f"{row['split']}/{row['tag']}", row["value"], row["step"]) for row in folder.training().to_pylist()]
+    points = [
+        (f"{member_of(row['stage'])}{row['split']}/{row['tag']}", row["value"], row["step"])
+        for row in folder.training().to_pylist()
+    ]
     for summary in folder.round_summaries():
         values = {tag: getattr(summary, field) for tag, field in ROUND_TAGS.items()}
         points += [(tag, float(value), summary.round) for tag, value in values.items() if value is not None]

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -10,7 +11,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.run_folder import RunFolder
-from icalib.reports.tensorboard import metric_tag, write_tensorboard
+from icalib.core.run_tables import TRAINING_SCHEMA
+from icalib.reports.tensorboard import member_of, metric_tag, write_tensorboard
 
 
 def _read(folder: Path) -> EventAccumulator:
@@ -86,3 +88,14 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
     added = {path.relative_to(folder).parts[0] for path in after.keys() - before.keys()}
     assert added == {"round_03", "rounds", "test"}
     assert not list(unfinished.path.glob(".tb-*"))
+
+
+def test_curves_of_an_ensembles_members_have_places_of_their_own(tmp_path: Path) -> None:
+    run = write_run(tmp_path, write_pools(tmp_path / "desk"), "tsst", 1, rounds=0)
+    rows = run.training().to_pylist()
+    members = [{**row, "stage": f"member_{number}_teacher"} for number in (1, 2) for row in rows]
+    run.write_table("training.parquet", pa.Table.from_pylist([*rows, *members], schema=TRAINING_SCHEMA))
+    folder = write_tensorboard(run)
+    found = {path.parent.relative_to(folder).as_posix() for path in folder.rglob("events.*")}
+    assert {"round_00/train", "round_00/member_1/train", "round_00/member_2/train"} <= found
+    assert [member_of(name) for name in ("teacher", "member_10_teacher")] == ["", "member_10/"]
