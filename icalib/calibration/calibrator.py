@@ -213,15 +213,19 @@ def smoothed_targets(label_N: IntArray) -> FloatArray:
     return np.where(is_right, (right + 1) / (right + 2), 1 / (wrong + 2))
 
 
+def deviation(values_N: FloatArray) -> float:
+    """Return the standard deviation of values; 0 if they differ by rounding, as a slope by it would have no digits."""
+    return float(values_N.std()) if np.ptp(values_N) > _TIED * np.abs(values_N).max() else 0.0
+
+
 def fit_affine(logit_N: FloatArray, label_N: IntArray) -> AffineMap:
     """Fit σ(a f + b), a > 0, with smoothed targets (Platt 1999) to scores and labels [N] by the smallest mean NLL."""
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
     target_N = smoothed_targets(label_N)
-    # standardised, so that one start and one tolerance suit the scores of every model; the deviation of equal scores
-    # may be a rounding error, by which a slope has no digits left
-    mean, deviation = float(logit_N.mean()), float(logit_N.std()) if np.ptp(logit_N) else 0.0
-    scale = deviation or abs(mean) or 1.0
+    # standardised, so that one start and one tolerance suit the scores of every model
+    mean = float(logit_N.mean())
+    scale = deviation(logit_N) or abs(mean) or 1.0
     f_N = (logit_N - mean) / scale
 
     def nll_and_gradient(parameters: FloatArray) -> tuple[float, FloatArray]:

@@ -137,8 +137,8 @@ def parsed_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parsed_fractions(text: str, option: str = "--fractions") -> list[float]:
-    """Return labelled fractions from numbers separated by commas."""
+    """Return labelled fractions from numbers separated by commas, once each."""
     try:
-        return [float(part) for part in text.split(",")]
+        return list(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError as error:
         raise SettingError(f"{option} {shortened(text)} can't be parsed: write numbers, e.g. 0.01,0.03,0.1.") from error

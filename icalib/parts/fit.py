@@ -15,7 +15,7 @@ from scipy.special import expit, logit
 from torch import Tensor
 from typing_extensions import override
 
-from icalib.calibration.calibrator import smoothed_targets
+from icalib.calibration.calibrator import deviation, smoothed_targets
 from icalib.core.events import Emit
 from icalib.core.files import write_json
 from icalib.core.job import Artifact, LocalJob
@@ -140,8 +140,7 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64], factor: floa
     from scipy.optimize import minimize  # slow to import, and predictions don't fit
 
     target_N = torch.from_numpy(smoothed_targets(label_N))
-    # the deviation of equal values may be a rounding error, by which a weight has no digits left
-    scales = np.array([float(column.mean_SN.std()) if np.ptp(column.mean_SN) else 1.0 for column in columns])
+    scales = np.array([deviation(column.mean_SN) or 1.0 for column in columns])
     centres = np.array([float(column.mean_SN.mean()) for column in columns])
     means = [torch.from_numpy((c.mean_SN - m) / s) for c, m, s in zip(columns, centres, scales, strict=True)]
     variances = [torch.from_numpy(column.var_SN / s**2) for column, s in zip(columns, scales, strict=True)]

@@ -90,8 +90,10 @@ def test_a_softmax_over_pools_depends_on_neither_unit_nor_level_of_the_scores(un
 @pytest.mark.parametrize("num_pairs", [50, 150, 170, 1000])  # some means of 0.1 are not 0.1
 def test_platt_scaling_of_constant_scores_is_the_smoothed_base_rate(score: float, num_pairs: int) -> None:
     label = np.arange(num_pairs) % 10 // 9
-    fitted = CALIBRATORS["platt"].fit(np.full(num_pairs, score), label)
-    np.testing.assert_allclose(fitted.apply(np.array([score])), smoothed_targets(label).mean(), atol=1e-4)
+    for noise in (0.0, 1e-15):  # of a sum that is the same but for rounding
+        scores = score * (1 + noise * np.random.default_rng(1).normal(size=num_pairs))
+        fitted = CALIBRATORS["platt"].fit(scores, label)
+        np.testing.assert_allclose(fitted.apply(scores), smoothed_targets(label).mean(), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", FITTED)
