@@ -70,6 +70,8 @@ class Place:
 
     def __post_init__(self) -> None:
         choice("executor", self.executor, EXECUTORS)
+        if isinstance(self.track, str):
+            raise SettingError(f"`track` is {self.track!r}: expected a list, e.g. [{self.track!r}].")
         if self.executor == "local" and self.address:
             raise SettingError(
                 f"the local executor works in this process; found address {self.address}. Leave `address` out, or use "
@@ -98,10 +100,10 @@ class RunTemplate(Place):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not re.search(FOLDER_NAME, self.experiment):
+        if not re.search(FOLDER_NAME, str(self.experiment)):
             raise SettingError(
-                f"`experiment` is {self.experiment!r}, no valid folder name: use letters, digits, '_', '-' and '.', "
-                "e.g. first-try. `runs` says where the folder is stored."
+                f"`experiment` is {self.experiment!r}, which is not a valid folder name: use letters, digits, '_', '-' "
+                "and '.', e.g. first-try. `runs` says where the folder is stored."
             )
 
     @classmethod

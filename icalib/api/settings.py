@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,8 +211,8 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     """Return the runs of a comparison; the untrained methods are added, with one seed."""
     from icalib.methods.catalogue import EXTERNAL, module_path
 
-    if seeds < 1:
-        raise SettingError(f"`seeds` is {seeds}; expected a number above 0.")
+    if not isinstance(seeds, Integral) or seeds < 1:
+        raise SettingError(f"`seeds` is {seeds!r}; expected a number above 0.")
     if isinstance(methods, str):
         raise SettingError(f"`methods` is {methods!r}: expected a list, e.g. [{methods!r}].")
     for name in methods:  # what is seen to be wrong without importing torch comes first
@@ -235,7 +235,10 @@ def curve_settings(
     methods: Sequence[str], template: RunTemplate, fractions: Sequence[float], seeds: int
 ) -> tuple[list[RunConfig], dict[float, list[RunConfig]]]:
     """Return the runs of a label curve: those of untrained methods, and the others by labelled fraction, ascending."""
-    if not len(fractions):
+    if isinstance(fractions, str | Real):
+        raise SettingError(f"`fractions` is {fractions!r}: expected a list, e.g. [{fractions}].")
+    fractions = list(fractions)
+    if not fractions:
         raise SettingError("a label curve needs at least one labelled fraction, e.g. --fractions 0.01,0.1.")
     untrained: list[RunConfig] = []
     by_fraction: dict[float, list[RunConfig]] = {}

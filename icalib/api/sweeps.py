@@ -12,9 +12,10 @@ from icalib.api.session import Session, command_line, session
 from icalib.api.settings import preset_settings, run_settings
 from icalib.core.errors import SettingError
 from icalib.core.files import content_digest
-from icalib.core.job import identity_of
+from icalib.core.job import from_outside
 
 if TYPE_CHECKING:
+    from icalib.methods.method import Method
     from icalib.pipeline.config import RunConfig
     from icalib.sweeps.folder import SweepFolder, SweepSettings
     from icalib.sweeps.space import Space
@@ -110,7 +111,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
         space=chosen.name,
         space_digest=chosen.digest,
         method=base.method,
-        method_digest=content_digest(identity_of(base.settings)),
+        method_digest=_digest(base.settings),
         data=base.data,
         data_digest=read_pool_set(base.data).digest,
         labelled=base.labelled,
@@ -129,6 +130,12 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     check_metrics(chosen.metrics, base)
     first, *_ = proposals(chosen, base.settings, settings.sampler, 1)  # errors in the space come before anything starts
     return chosen, settings, base, _ignored(chosen, base, template.settings, first)
+
+
+def _digest(method: Method) -> str:
+    """Return the digest of a method's settings, with the files of its components from outside."""
+    settings, outside = method.model_dump(mode="json"), from_outside(method)
+    return content_digest({"settings": settings, "outside": outside} if outside else settings)
 
 
 def _ignored(chosen: Space, base: RunConfig, given: Collection[str], first: Proposal) -> str:

@@ -23,6 +23,7 @@ from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax, sums_to_1
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
 _LARGEST_SCORE = 1e100  # the squares of larger ones are infinite
+_FAR = 1e3  # the ratio of a unit to those that a search from it doesn't find
 _TIED = 1e-12  # candidates that differ by less, relative to their logits, differ by rounding
 
 
@@ -184,9 +185,7 @@ class PoolSoftmax(AbstractCalibrator):
         of_log_probs = sums_to_1(expit(logit_N), sizes_P)
         f_N = log_expit(logit_N) if of_log_probs else logit_N
         level_P = np.add.reduceat(f_N, starts_P) / sizes_P
-        highest_P, lowest_P = np.maximum.reduceat(f_N, starts_P), np.minimum.reduceat(f_N, starts_P)
-        is_tied_P = highest_P - lowest_P <= _TIED * np.abs(highest_P)
-        slope = _best_slope(np.where(np.repeat(is_tied_P, sizes_P), 0.0, f_N - np.repeat(level_P, sizes_P)), loss)
+        slope = _best_slope(f_N - np.repeat(level_P, sizes_P), loss)
         return PoolSoftmaxMap(slope=slope, of_log_probs=of_log_probs, pairs=of_pairs)
 
 
@@ -194,16 +193,21 @@ def _best_slope(logit_N: FloatArray, loss: Callable[[FloatArray], float]) -> flo
     """Return the a with the smallest loss of a f, which is convex in a and so unimodal in ln a."""
     from scipy.optimize import minimize_scalar  # slow to import, and predictions don't fit
 
-    # scores of other rankers have any unit; the median, so that outliers and zeros don't decide it
-    unit = float(np.median(np.abs(logit_N[logit_N != 0]))) if logit_N.any() else 1.0
-    scaled_N = logit_N / unit
-    best: Any = minimize_scalar(
-        lambda log_temperature: loss(scaled_N * np.exp(-log_temperature)),
-        bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),  # T is infinite if all pairs are ranked wrong
-        method="bounded",
-        options={"xatol": 1e-8},
-    )
-    return math.exp(-best.x) / unit
+    def search(unit: float) -> tuple[float, float]:
+        scaled_N = logit_N / unit
+        best: Any = minimize_scalar(
+            lambda log_temperature: loss(scaled_N * np.exp(-log_temperature)),
+            bounds=(-_LARGEST_LOG_TEMPERATURE, _LARGEST_LOG_TEMPERATURE),  # T is infinite if all pairs are ranked wrong
+            method="bounded",
+            options={"xatol": 1e-8},
+        )
+        return float(best.fun), math.exp(-best.x) / unit
+
+    # scores of other rankers have any unit: the median, so that outliers don't decide it, and larger ones that it is
+    # far from, as most candidates of a file may be equal but for rounding
+    sizes = np.abs(logit_N[logit_N != 0])
+    median, *others = np.quantile(sizes, (0.5, 0.95, 1.0)).tolist() if len(sizes) else (1.0,)
+    return min(map(search, (median, *(unit for unit in others if unit > _FAR * median))))[1]
 
 
 def smoothed_targets(label_N: IntArray) -> FloatArray:

@@ -171,7 +171,8 @@ def label_ask(
     )
     if found.refused:
         reasons = list(found.refused.values())
-        say(f"refused, without an answer: {len(reasons)} pools, {', '.join([*found.refused][:3])} … ({reasons[0]})")
+        named = ", ".join([*found.refused][:3]) + " …" * (len(reasons) > 3)
+        say(f"refused: {len(reasons)} pools, {named} ({reasons[0]}). The same command asks about them again")
     if found.checked.num_checked:
         say(described(found.checked))
     if split == "train":

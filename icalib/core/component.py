@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,6 +30,7 @@ from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from icalib.core.combination import Combinable
 from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.files import file_digest, is_file
 from icalib.core.imports import binds_class, import_object, is_import_path
 from icalib.core.storage import local_path, location
 from icalib.core.text import short_repr, shortened
@@ -101,6 +103,29 @@ class Component:
             names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Config"}
             cls.Config = kind("Config", (cls.Config,), names)
         cls.Config.owner = cls
+        cls._edition = _edition_now(cls)
+
+    _edition: ClassVar[str] = ""
+
+
+def edition(owner: type[Component]) -> str:
+    """Return the digest of the file that a class from outside was imported from, empty for ours and notebooks' classes.
+
+    A SettingError says that the file was edited since: this process has the old code, and workers import the new one.
+    """
+    if owner._edition != _edition_now(owner):  # pyright: ignore[reportPrivateUsage]
+        raise SettingError(
+            f"{sys.modules[owner.__module__].__file__} was edited after it was imported. Start this process again: its "
+            "results would be of the earlier code."
+        )
+    return owner._edition  # pyright: ignore[reportPrivateUsage]
+
+
+def _edition_now(owner: type[Component]) -> str:
+    if owner.__module__.startswith("icalib."):
+        return ""
+    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    return file_digest(file)[:16] if file is not None and is_file(Path(file)) else ""
 
 
 def component_class(target: Any, base: type[Component]) -> type[Component]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, final
 
 from pydantic import BaseModel
 
-from icalib.core.component import ComponentConfig, Settings, Stored
+from icalib.core.component import ComponentConfig, Settings, Stored, edition
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit
-from icalib.core.files import content_digest, file_digest, is_file
+from icalib.core.files import content_digest
 from icalib.core.storage import pull
 
 if TYPE_CHECKING:
@@ -193,9 +192,18 @@ def _target(config: ComponentConfig) -> str:
     owner = config.owner
     if owner.__module__.startswith("icalib."):
         return owner.__qualname__
-    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
-    edition = f"@{file_digest(file)[:16]}" if file is not None and is_file(Path(file)) else ""
-    return f"{owner.__module__}.{owner.__qualname__}{edition}"
+    return f"{owner.__module__}.{owner.__qualname__}@{edition(owner)}"
+
+
+def from_outside(value: Any) -> dict[str, str]:
+    """Return the components from outside that a value has, with the digests of their files."""
+    found: dict[str, str] = {}
+    if isinstance(value, ComponentConfig) and not value.owner.__module__.startswith("icalib."):
+        found[f"{value.owner.__module__}.{value.owner.__qualname__}"] = edition(value.owner)
+    if isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            found |= from_outside(getattr(value, name))
+    return found
 
 
 def _artifacts(value: Any) -> Iterator[Artifact]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -58,14 +59,22 @@ def preview(source_path: str | Path, settings: PrepareSettings) -> Iterator[str]
         sizes = [len(pool.candidates) for pool in pools]
         yield f"the first {len(pools)} pools: {min(sizes)} to {max(sizes)} candidates"
     yield from (f"left out: {number} {what}" for what, number in source.left_out.items())
-    by_field: dict[str, list[DataError]] = {}
-    for error in rejected:
-        by_field.setdefault(error.field, []).append(error)
-    for alike in sorted(by_field.values(), key=len, reverse=True):
-        more = f" And {len(alike) - 1} more records with this field." if len(alike) > 1 else ""
-        yield f"not valid: {alike[0]}{more}"
+    yield from _refusals(rejected)
     if not (dialogues or answered or pools):
         yield "no record could be read"
+
+
+def _refusals(rejected: Sequence[DataError]) -> Iterator[str]:
+    """Yield what is wrong with records: the most common errors, by the field that they are in."""
+    kinds: dict[str, list[DataError]] = {}
+    for error in rejected:
+        kinds.setdefault(re.sub(r"\.\d+", "", error.field) or error.found.partition(":")[0], []).append(error)
+    alike = sorted(kinds.values(), key=len, reverse=True)
+    for errors in alike[:NUM_SHOWN]:
+        more = f" And {len(errors) - 1} more records like it." if len(errors) > 1 else ""
+        yield f"not valid: {errors[0]}{more}"
+    if rest := sum(map(len, alike[NUM_SHOWN:])):
+        yield f"... and {rest} more records that are not valid"
 
 
 def _lines(record: Dialogue | AnsweredContext | Pool, settings: PrepareSettings) -> Iterator[str]:

@@ -59,9 +59,7 @@ DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
 
 
 def set_up_worker() -> None:
-    """Start quickly, can be cancelled, and silence routine notices of Ray, DeepSpeed and torch; runs first in every Ray
-    worker.
-    """
+    """Make a worker start quickly and be cancellable, and silence routine notices; runs first in every Ray worker."""
     collect_rarely()
     if threading.current_thread() is threading.main_thread():
         # `ray.cancel` interrupts, which a script's background jobs and what they start ignore.

@@ -60,7 +60,7 @@ class AskResult:
     """A model's answers in the file `path`.
 
     Args:
-        num_pools, num_new: all that were asked about, and those that were in this call.
+        num_pools, num_new: all that have answers, and those that have them by this call.
         num_none: pools of which the model says that no candidate is right.
         unclear: pools whose reply was not a candidate's number.
         refused: pools whose request was refused, by id, and why.
@@ -138,7 +138,7 @@ def ask(
             num_checked = sum(pool.pool_id in right for pool in pools)
             tokens = num_bytes // _BYTES_PER_TOKEN, max_tokens * len(new)
             before(AskPlan(len(pools), num_checked, len(new), *tokens))
-            refused = _ask_all(new, chat, file)
+            refused = _ask_all(new, chat, file, is_first=len(new) == len(requests))
         answers = [file.answers[key] for key in requests if key in file.answers]
     finally:
         file.close()
@@ -148,7 +148,7 @@ def ask(
     annotations = [found for one in answers if (found := one.annotation())]
     return AskResult(
         path=out,
-        num_pools=len(pools),
+        num_pools=len(answers),
         num_new=len(new) - len(refused),
         num_none=sum(one.answer == 0 for one in answers),
         unclear=tuple(one.pool_id for one in answers if one.answer is None),
@@ -157,10 +157,11 @@ def ask(
     )
 
 
-def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile) -> dict[str, str]:
+def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile, *, is_first: bool) -> dict[str, str]:
     """Ask, and write each answer where it arrives, so that an interrupt loses none that was paid for.
 
-    Return why requests were refused, by the pools' ids; an EndpointError says that the first ones all were.
+    Return why requests were refused, by the pools' ids. If it is the first call for this model and the first requests
+    all are, so would the others be: an EndpointError says why.
     """
     refused: dict[str, str] = {}
 
@@ -187,7 +188,8 @@ def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile) -> dict[
                     done.result()
                 except RefusedRequestError as error:
                     refused[asked[done]] = error.found
-                    if not file.answers and len(refused) >= min(_AT_A_TIME, len(new)):
+                    has_answers = any(key in file.answers for key in new)
+                    if is_first and not has_answers and len(refused) >= min(_AT_A_TIME, len(new)):
                         raise
         except BaseException:
             chat.stop()

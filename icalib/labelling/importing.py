@@ -134,7 +134,7 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
 
 
 def _confirms(verdict: Right | None, by_annotator: Sequence[Annotation], label: int) -> bool | None:
-    """Return whether a label is right by the verdict; where there is none, no if nobody gave it, else None."""
+    """Return whether a label is right by the verdict; where there is none, no if none gave it, else None."""
     if verdict is not None:
         return label in (verdict or (NONE_RIGHT,))
     return None if any(label in (one.right or (NONE_RIGHT,)) for one in by_annotator) else False

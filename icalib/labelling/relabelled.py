@@ -55,7 +55,7 @@ class Labels:
         }
 
     def forget(self, row: int) -> None:
-        """Make a pool's label unknown, which an earlier import has set."""
+        """Make a pool's label unknown."""
         self._labels[row] = {"label": UNKNOWN_LABEL, "also_right": []}
         self._labelled.pop(row, None)
 

@@ -9,6 +9,7 @@ from pydantic import SerializeAsAny, model_validator
 
 from icalib.calibration.calibrator import AbstractCalibrator, Platt, PoolSoftmax, PriorShift
 from icalib.core.combination import Combinable, check_combination
+from icalib.core.errors import SettingError
 from icalib.losses.focal import FocalLoss
 from icalib.metrics.classification import Decision
 from icalib.metrics.pairs import IntArray
@@ -38,11 +39,6 @@ class Method(Composition):
         check_combination(self._combined())
         if isinstance(self.calibration, PriorShift.Config):
             self.calibration.for_loss(self.focal_gamma)
-            if self.regime.trains and self._has_other_parts:
-                raise ValueError(
-                    "a prior shift is for the cross-encoder alone, as the offset of a sum of parts is fitted to the "
-                    "prior of validation. Set `similarity` and `intent` to null, or take another `calibration`"
-                )
         return self
 
     def _combined(self) -> dict[str, Combinable | None]:
@@ -71,8 +67,20 @@ class Method(Composition):
         """The calibrator that is fitted: Platt scaling for none without training, where scores are no probabilities."""
         calibrator = self.calibration
         if isinstance(calibrator, PriorShift.Config):
-            calibrator = calibrator.for_loss(self.focal_gamma) if self.regime.trains else None
+            fits = self.regime.trains and not self._has_other_parts
+            calibrator = calibrator.for_loss(self.focal_gamma) if fits else None
         return calibrator if self.regime.trains else calibrator or Platt.Config()
+
+    def check(self) -> None:
+        """Raise a SettingError, before a run begins, if a setting would have no effect, or a model isn't there."""
+        if isinstance(self.calibration, PriorShift.Config) and self.regime.trains and self._has_other_parts:
+            raise SettingError(
+                "a prior shift is for the cross-encoder alone, as the offset of a sum of parts is fitted to the prior "
+                "of validation. Set `similarity` and `intent` to null, or take another `calibration`."
+            )
+        self.regime.check()
+        if self.uncertainty.needs == "dropout":
+            self.encoder.check_dropout()
 
     @property
     def focal_gamma(self) -> float:

@@ -140,9 +140,7 @@ def check_fits(config: RunConfig, pool_set: PoolSet) -> None:
     method = config.settings
     if method.regime.trains:
         _check_labels(config)
-    method.regime.check()
-    if method.uncertainty.needs == "dropout":
-        method.encoder.check_dropout()
+    method.check()
     if method.regime.needs_intents():
         _check_intents(config, pool_set)
     if method.domain_pretraining is not None:

@@ -286,7 +286,8 @@ class _Trail:
         path = local_path(stage)
         pull(path)
         if not path.is_dir():  # the folder of runs may have been moved, with its cache
-            path = self._run.path.resolve().parents[1] / CACHE / path.name
+            above = (folder / CACHE / path.name for folder in self._run.path.resolve().parents)
+            path = next((folder for folder in above if folder.is_dir()), path)
         if not path.is_dir():
             raise RunFolderError(
                 f"{path} is gone, which has scores of this run: the stage cache was removed since. "

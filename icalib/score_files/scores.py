@@ -182,7 +182,7 @@ def _has_mark(path: Path) -> bool:
 def _check_out(scores: Path, out: Path, kind: Kind) -> None:
     if kind not in _SUFFIXES:
         raise DataError("found a JSON document", "Write one JSON object a line (JSONL).", path=scores)
-    is_tsv = kind == "csv" and scores.name.removesuffix(".gz").endswith(".tsv")
+    is_tsv = kind == "csv" and scores.name.lower().removesuffix(".gz").endswith(".tsv")
     suffix = ".tsv" if is_tsv else _SUFFIXES[kind]
     if out.suffix != suffix:
         raise SettingError(f"{out}: {scores.name} becomes a file that ends in {suffix}. Name the output so.")

@@ -244,7 +244,7 @@ def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
         what = {
             "data_digest": f"began on other pools than those in {settings.data} now",
             "space_digest": f"began before the space `{settings.space}` was edited",
-            "method_digest": f"began with other defaults of `{settings.method}`, in its code or in icalib's",
+            "method_digest": f"began with other defaults of `{settings.method}`, in its code, icalib's or a component",
         }.get(different[0], f"has other settings ({', '.join(different[:5])})")
         raise SettingError(
             f"the sweep in {folder.path} {what}. Use --fresh to replace it, or another --experiment to keep both."

@@ -84,7 +84,7 @@ def test_what_fits_no_method_is_refused(icalib, tiny_pools: Path, arguments: lis
         (["--limit", "training=5"], "unknown split training"),
         (["--executor", "slurm"], "is not one of 'ray', 'local'"),
         (["--executor", "local", "--address", "auto"], "address auto"),
-        (["--experiment", "../elsewhere"], "`experiment` is '../elsewhere', no valid folder name"),
+        (["--experiment", "../elsewhere"], "`experiment` is '../elsewhere', which is not a valid folder name"),
     ],
 )
 def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said: str) -> None:

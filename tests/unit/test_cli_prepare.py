@@ -58,8 +58,8 @@ def test_a_preview_shows_what_is_wrong_by_field(prepare: Any, tmp_path: Path) ->
     said = [line for line in err.splitlines() if line.startswith("not valid")]
     assert len(said) == 2
     assert "U02B" in said[0]
-    assert "And 8 more records with this field." in said[0]
-    assert "And 3 more records with this field." in said[1]
+    assert "And 8 more records like it." in said[0]
+    assert "And 3 more records like it." in said[1]
 
 
 def test_an_export_is_prepared(prepare: Any, export: Path) -> None:

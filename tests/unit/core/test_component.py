@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any, final
@@ -189,5 +190,9 @@ def test_an_edited_component_from_outside_has_another_identity(tmp_path: Path, m
     before = identity_of(jet)
     assert identity_of(with_settings(Car(), {"engine": "our_engines.Jet"})) == before
     module.write_text(source + "    speed = 2\n")
-    assert identity_of(jet) != before
-    assert identity_of(Car()) == identity_of(Car())
+    with pytest.raises(SettingError, match=r"our_engines.py was edited after it was imported"):
+        identity_of(jet)
+    importlib.reload(sys.modules["our_engines"])
+    after = identity_of(with_settings(Car(), {"engine": "our_engines.Jet"}))
+    assert after != before
+    assert after["engine"]["target"].startswith("our_engines.Jet@")

@@ -141,12 +141,23 @@ def test_a_pool_that_is_refused_leaves_the_others_their_answers(labelled: Path, 
 
     with endpoint(respond) as at:
         found = asked(labelled, tmp_path / "a.jsonl", at)
-        assert (len(found.refused), found.num_new) == (2, found.num_pools - 2)
+        assert (len(found.refused), found.num_new) == (2, found.num_pools)
         again = asked(labelled, tmp_path / "a.jsonl", at, scores=scores)
     assert (again.num_new, again.refused.keys()) == (0, found.refused.keys())
     assert sorted(reason.split("answers ")[1][:9] for reason in found.refused.values()) == ["400 (cont", "something"]
-    assert len(lines(tmp_path / "a.jsonl")) == found.num_pools - 2
+    assert len(lines(tmp_path / "a.jsonl")) == found.num_pools
     assert {line["score"] for line in lines(scores) if line["query"] in found.refused} == {0.0}
+
+
+def test_a_model_whose_requests_are_all_refused_ends_the_call(labelled: Path, tmp_path: Path) -> None:
+    """Though another one has answered."""
+    out = tmp_path / "a.jsonl"
+    with endpoint(knows(read_pools(labelled, "train"))) as at:
+        asked(labelled, out, at)
+    with endpoint(lambda body, number: Response(status=400, body=b"max_tokens")) as at:
+        with pytest.raises(EndpointError, match="answers 400"):
+            label_ask(labelled, out, url=at.url, model="other", number=10, requests_per_minute=FAST)
+        assert len(at.requests) < 10
 
 
 def test_answers_about_other_splits_are_left_out_of_an_import(labelled: Path, tmp_path: Path) -> None:
@@ -160,7 +171,7 @@ def test_answers_about_other_splits_are_left_out_of_an_import(labelled: Path, tm
     assert source.num_pools + source.num_checked == found.num_pools
 
 
-def test_a_damaged_file_of_answers_can_be_used_once_it_is_mended(labelled: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_of_answers_can_be_used_once_it_is_repaired(labelled: Path, tmp_path: Path) -> None:
     """Even while its error is kept, as a notebook does."""
     out = tmp_path / "a.jsonl"
     out.write_text("no answer\n")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,6 @@ def test_a_prior_shift_starts_from_the_pairs_that_shape_probabilities(
         ("sngp", {"encoder.spectral_norm": {"bound": math.inf}}, "bound.*finite"),
         ("bert", {"similarity.temperature": math.nan}, "temperature.*greater than 0|finite"),
         ("bert", {"regime.training.weight_decay": math.inf}, "weight_decay.*finite"),
-        ("bert", {"calibration": "prior-shift"}, "cross-encoder alone.*Set `similarity` and `intent` to null"),
         ("gray", {"regime.contrast.margin": 0.5}, "margin ≤ wide_margin"),
     ],
 )
@@ -102,6 +102,13 @@ def test_settings_that_cannot_work_are_refused_with_the_fix(
 ) -> None:
     with pytest.raises((SettingError, ValueError), match=message):
         with_settings(load_method(name), settings)
+
+
+def test_a_prior_shift_of_a_sum_of_parts_is_refused_before_a_run() -> None:
+    method: Any = with_settings(load_method("bert"), {"calibration": "prior-shift"})
+    with pytest.raises(SettingError, match=r"cross-encoder alone.*Set `similarity` and `intent` to null"):
+        method.check()
+    assert method.calibrator is None  # what runs of earlier checkouts have
 
 
 @pytest.mark.parametrize(("name", "gamma"), [("bert", 0.0), ("focal", 2.0), ("gpf-bert", 2.0), ("sngp", 0.0)])
