@@ -152,8 +152,8 @@ def printed(show: Callable[[Console], None]) -> str:
     """Return what a function prints, without colours."""
     from io import StringIO
 
-    from rich.console import Console
+    from icalib.reports.console import PlainConsole
 
     text = StringIO()
-    show(Console(file=text, width=160, highlight=False, force_jupyter=False, color_system=None))
+    show(PlainConsole(file=text, width=160, highlight=False, force_jupyter=False, color_system=None))
     return text.getvalue().strip("\n")

@@ -27,7 +27,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,19 @@ from icalib.core.yaml_text import read_mapping
 RUN_VERSION = 5
 
 _FILES = "files.json"
-_NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
+_NOT_CHECKED = ("tb", "report.html", "why.html", "events.jsonl", "shift", _FILES)
 _RERUN = (
     "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
     f"changed that file on purpose, remove {_FILES}."
 )
+
+
+def refuse_links(folder: Path, names: Iterable[str]) -> None:
+    """Refuse links where icalib would write into a folder, which may be somebody else's: they lead elsewhere."""
+    for path in (folder / name for name in names):
+        found = [path, *(path.rglob("*") if path.is_dir() and not path.is_symlink() else ())]
+        for link in (one for one in found if one.is_symlink()):
+            raise RunFolderError(f"{link} is a link, by which icalib would write outside of {folder}. Remove it.")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -89,6 +97,7 @@ class RunFolder:
                 "runs/EXPERIMENT/METHOD-DATA-LABELLED-sSEED."
             )
         run.check_version()
+        refuse_links(run.path, _NOT_CHECKED)
         if not run.is_finished:
             raise RunFolderError(
                 f"{location(run.path)} is not finished. Run the same `icalib run` command again to resume it."
@@ -188,7 +197,8 @@ class RunFolder:
     @property
     def round_folders(self) -> list[Path]:
         """The folders rounds/<r>, in order."""
-        return sorted((self.path / "rounds").glob("[0-9]*"), key=lambda folder: int(folder.name))
+        found = (folder for folder in (self.path / "rounds").glob("*") if folder.name.isdecimal())  # no copies: 1 (2)
+        return sorted(found, key=lambda folder: int(folder.name))
 
     def round_summaries(self) -> list[RoundSummary]:
         """Return the summary of each finished round."""

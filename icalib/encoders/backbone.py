@@ -106,11 +106,21 @@ def loading(explained: Callable[[str], SettingError]) -> Generator[None, None, N
         raise explained((str(error).splitlines() or [type(error).__name__])[0]) from error
 
 
-def _load(kind: str, name: str, **options: Any) -> Any:
+def pretrained(kind: str, path: Any, **options: Any) -> Any:
+    """Return what a class of transformers loads, without code from elsewhere; a ValueError if a tokenizer has no words,
+    as transformers makes one where only config.json is there.
+    """
     import transformers
 
+    found = getattr(transformers, kind).from_pretrained(path, trust_remote_code=False, **options)
+    if kind == "AutoTokenizer" and len(found) <= len(found.all_special_tokens):
+        raise ValueError("its tokenizer has no vocabulary, as tokenizer.json (or vocab.txt) is missing.")
+    return found
+
+
+def _load(kind: str, name: str, **options: Any) -> Any:
     with loading(partial(_unusable, name)):
-        return getattr(transformers, kind).from_pretrained(backbone_path(name), trust_remote_code=False, **options)
+        return pretrained(kind, backbone_path(name), **options)
 
 
 def _unusable(name: str, reason: str) -> SettingError:

@@ -22,7 +22,7 @@ from icalib.core.files import content_digest, file_digest, read_json, read_json_
 from icalib.core.text import shortened
 from icalib.data.batching import ordered_batches
 from icalib.encoders.architecture import max_length
-from icalib.encoders.backbone import EMBEDDED, backbone_path, loading
+from icalib.encoders.backbone import EMBEDDED, backbone_path, loading, pretrained
 
 Floats = npt.NDArray[np.float64]
 Pooling = Literal["mean", "cls", "max"]
@@ -265,7 +265,5 @@ class StockRanker:
 
 
 def _loaded(kind: str, name: str, folder: Path, **options: Any) -> Any:
-    import transformers
-
     with loading(partial(_unusable, name)):
-        return getattr(transformers, kind).from_pretrained(folder, trust_remote_code=False, **options)
+        return pretrained(kind, folder, **options)

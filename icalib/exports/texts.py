@@ -20,7 +20,7 @@ from icalib.core.files import file_digest, is_file, read_json
 from icalib.data.encoding import Budget, Encoded, Layout
 from icalib.data.questions import Candidates, validated
 from icalib.data.schema import Pool
-from icalib.encoders.backbone import Tokenizer, backbone_path, loading, quiet_transformers
+from icalib.encoders.backbone import Tokenizer, backbone_path, loading, pretrained, quiet_transformers
 
 EXPORT_FILE = "icalib_export.json"
 """File in an exported folder that says how its texts are written, and what was exported."""
@@ -96,10 +96,8 @@ def read_tokenizer(folder: Path) -> Any:
 
 @lru_cache(maxsize=4)
 def _tokenizer_of(folder: Path, digest: str) -> Any:
-    from transformers import AutoTokenizer
-
     with loading(partial(_unreadable, folder)):
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return pretrained("AutoTokenizer", folder, local_files_only=True)
 
 
 def _unreadable(folder: Path, reason: str) -> SettingError:

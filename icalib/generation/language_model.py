@@ -24,7 +24,7 @@ from icalib.data.generated import TextKind
 from icalib.data.schema import Pool
 from icalib.data.selection import Selection
 from icalib.data.splits import text_key
-from icalib.encoders.backbone import backbone_digest, loading, save_quietly
+from icalib.encoders.backbone import backbone_digest, loading, pretrained, save_quietly
 from icalib.encoders.transfer import to_device
 from icalib.generation.generator import AbstractGenerator, Context, Task
 from icalib.generation.retrieval import gold, is_like_gold, question_index, training_pools, training_rows, wrong_keys
@@ -286,10 +286,8 @@ class WritingCurriculum:
 
 def _load(kind: str, name: str, **options: Any) -> Any:
     """Load the config, tokenizer or network of a model; weights must be safetensors or weights-only files."""
-    import transformers
-
     with loading(partial(_unusable, name)):
-        return getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
+        return pretrained(kind, name, **options)
 
 
 def _unusable(name: str, reason: str) -> SettingError:

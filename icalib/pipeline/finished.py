@@ -247,6 +247,8 @@ def unlabelled_predictions(
             for start in range(0, len(pools), shard)
         ]
     table = pa.concat_tables(tables)
+    if not np.isfinite(table["logit"].to_numpy()).all():
+        raise RunFolderError(f"the models in {run.folder.path} give no numbers. Restore them, or train them again.")
     return table if run.config.settings.encoder.whole_pools else _tied(table, pools)
 
 

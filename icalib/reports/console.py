@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
+from typing_extensions import override
+
+from icalib.core.text import printable
 
 _LOG_WIDTH = 160
 
 
+class PlainConsole(Console):
+    """A console that shows control characters of texts, which may be a stranger's, instead of sending them."""
+
+    @override
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def people_console() -> Console:
     """Return a console on standard error, wide enough for every table where that isn't a terminal."""
-    console = Console(stderr=True, highlight=False, force_jupyter=False)
+    console = PlainConsole(stderr=True, highlight=False, force_jupyter=False)
     if not console.is_terminal:
         console.width = _LOG_WIDTH
     return console

@@ -14,7 +14,7 @@ runs/<experiment>/sweep-<space>-<data>-<labelled>/
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ from pydantic import Field
 from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import atomic_write, read_json, reading, write_json
-from icalib.core.run_folder import RunFolder, read_config
+from icalib.core.run_folder import RunFolder, read_config, refuse_links
 from icalib.core.storage import pull, remove
 from icalib.data.selection import Fraction, Limit
 from icalib.metrics.metric import Direction
@@ -88,7 +88,7 @@ class Best(Settings):
     test: dict[str, tuple[float, float]]
     """The same on test, computed once, after the winner was chosen."""
     seeds: int
-    config: str
+    config: Literal["best/config.yaml"]
     """The winner's settings, relative to the sweep folder."""
 
 
@@ -112,6 +112,7 @@ class SweepFolder:
                 f"{path} is not a sweep folder: it has no sweep.yaml. Name a folder that `icalib sweep` wrote."
             )
         sweep.check_version()
+        refuse_links(sweep.path, ("trials.csv", "report.html"))
         return sweep
 
     def check_version(self) -> None:

@@ -301,7 +301,7 @@ def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequen
         validation=by_split["validation"],
         test=by_split["test"],
         seeds=len(runs),
-        config=folder.best_config_path.relative_to(folder.path).as_posix(),
+        config="best/config.yaml",
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +24,10 @@ from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
+from icalib.pipeline.evaluation import prediction_table
 from icalib.pipeline.finished import FinishedRun, evaluate, iter_predictions
 from icalib.pipeline.guarantees import AnswerOptions, Guarantees
+from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
 from icalib.reports.terminal import print_shift
 
@@ -185,6 +189,17 @@ def test_labels_are_no_remedy_where_the_surest_answers_are_wrong(teacher: Finish
     with pytest.raises(DataError, match=r"nor can more: .* Allow more errors or less confidence") as refused:
         Guarantees(teacher.folder).check(AnswerOptions(max_error=0.001))
     assert "label more" not in str(refused.value)
+
+
+def test_models_that_give_no_numbers_answer_nothing(teacher: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_numbers(*arguments: Any) -> pa.Table:
+        table = prediction_table(*arguments)
+        index = table.column_names.index("logit")
+        return table.set_column(index, table.field(index), pa.array([math.nan] * len(table)))
+
+    monkeypatch.setattr("icalib.pipeline.finished.prediction_table", without_numbers)
+    with pytest.raises(RunFolderError, match="give no numbers"):
+        LoadedRanker.load(teacher.folder.path).predict([{"context": ["Hi"], "candidates": ["a", "b"]}])
 
 
 def test_what_cannot_be_used_is_refused(teacher: FinishedRun, bm25: FinishedRun, elsewhere: Path) -> None:

@@ -39,6 +39,23 @@ def test_a_written_run_opens_with_its_config_and_tables_of_which_missing_ones_ar
     assert opened.round_summaries() == []
 
 
+def test_copies_beside_rounds_are_no_rounds(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    for name in ("1", "10", "2", "1 2", "1.bak"):
+        run.write_json(f"rounds/{name}/summary.json", SUMMARY.model_dump())
+    assert [folder.name for folder in run.round_folders] == ["1", "2", "10"]
+
+
+@pytest.mark.parametrize("name", ["report.html", "shift", "tb/round_00"])
+def test_links_where_icalib_would_write_are_refused(tmp_path: Path, name: str) -> None:
+    run = finished_run(tmp_path / "run")
+    (tmp_path / "precious").write_text("")
+    (run.path / name).parent.mkdir(exist_ok=True)
+    (run.path / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(RunFolderError, match=r"is a link, by which icalib would write outside of"):
+        RunFolder.open(run.path)
+
+
 def test_another_folder_an_unfinished_run_and_another_version_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="not a run folder"):
         RunFolder.open(tmp_path)

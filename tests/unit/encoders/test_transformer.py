@@ -11,7 +11,7 @@ from helpers.tiny_models import tiny_ranker
 from icalib.core.errors import SettingError
 from icalib.core.storage import location, push
 from icalib.data.encoding import Budget
-from icalib.encoders.backbone import Tokenizer, backbone_digest, load_config
+from icalib.encoders.backbone import Tokenizer, backbone_digest, load_config, load_tokenizer
 
 
 def test_the_digest_of_a_backbone_follows_its_files(tiny_bert: Path, tmp_path: Path) -> None:
@@ -52,3 +52,12 @@ def test_a_tokenizer_without_the_tokens_of_a_layout_is_refused(tiny_bert: Path, 
 def test_bounds_and_layers_that_are_computed_again_exclude_each_other(tiny_bert: Path) -> None:
     with pytest.raises(SettingError, match="has bounds"):
         tiny_ranker(tiny_bert, spectral_norm={"scope": "ffn"}).encoder.recompute_layers()
+
+
+def test_a_folder_without_a_vocabulary_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    """Of which transformers makes a tokenizer that knows no word."""
+    folder = shutil.copytree(tiny_bert, tmp_path / "bare")
+    for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(SettingError, match=r"bare`.*no vocabulary, as tokenizer.json"):
+        load_tokenizer(str(folder))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from unit.metrics.made_predictions import prediction_table
 from unit.reports.fake_runs import write_pools, write_run
 
@@ -17,6 +18,7 @@ from icalib.core.events import Event, Message, Progress, StageFinished, StageSta
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import summarise
 from icalib.reports.comparison import MethodRow, best_labels, by_data, format_spread, method_rows, run_results
+from icalib.reports.console import PlainConsole, text_table
 from icalib.reports.html import write_report
 from icalib.reports.paired_tests import paired_tests
 from icalib.reports.progress import TerminalProgress
@@ -215,3 +217,13 @@ def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
         for event in EVENTS:
             progress.show(event)
     assert capsys.readouterr().err == ""
+
+
+def test_what_texts_contain_can_not_control_the_terminal() -> None:
+    stream = io.StringIO()
+    console = PlainConsole(file=stream, width=80, force_terminal=True, color_system="truecolor")
+    evil = "\x1b]0;owned\x07\x9b31m"
+    console.print(text_table(["a", "b"], [(evil, Text(evil, style="bold"))], title=evil, caption=evil))
+    assert "\\x1b]0;owned" in stream.getvalue()
+    assert "\x1b[1m" in stream.getvalue()  # styles are sent
+    assert not [part for part in ("\x1b]", "\x07", "\x9b") if part in stream.getvalue()]
