@@ -38,6 +38,7 @@ class ScoreFiles(NamedTuple):
 class PseudoLabelJob(ShardedJob):
     """Selects and labels the pools of one round's scores, file by file, and summarises them."""
 
+    version: ClassVar[int] = 2  # a λ⁻ that is a precision selects the last candidate, too
     verb: ClassVar[str] = "pseudo-labelling"
 
     scores: Artifact

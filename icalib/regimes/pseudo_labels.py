@@ -233,7 +233,8 @@ def _precise(rule: PseudoLabelRule, chosen: Sequence[ChosenScores]) -> dict[str,
     return {
         "positive_threshold": positive,
         "calibrated_positive_threshold": min(calibrated, positive),
-        "negative_threshold": min(negative, positive),
+        # candidates are negative below λ⁻; none is above λ⁺ as well, which is for those above it
+        "negative_threshold": float(np.nextafter(min(negative, positive), 1.0)) if negative else 0.0,
         "calibrated_negative_threshold": min(calibrated_negative, calibrated, positive),
     }
 

@@ -23,7 +23,7 @@ from icalib.metrics.summary import answer_metrics
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob, selects_any
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.regime import AbstractRegime, Member, Outcome
-from icalib.scoring.gain import GainRule, IntentChoice, pool_scores, resolve_gain_rule
+from icalib.scoring.gain import NEVER_INTENTS, GainRule, IntentChoice, pool_scores, resolve_gain_rule
 from icalib.scoring.scores import Shards
 from icalib.stages.parts import PartTraining, score, scores_name
 from icalib.stages.stages import Stages
@@ -95,6 +95,8 @@ class SelfTraining(AbstractRegime):
     @override
     def teacher(self, stages: Stages) -> PartTraining:
         rule = GainRule(intents=self.config.rule.intents) if self.config.with_intents else None
+        if rule is not None and self.config.rule.gain_threshold == NEVER_INTENTS:  # else λ isn't known yet
+            rule = rule.model_copy(update={"gain_threshold": NEVER_INTENTS})
         return PartTraining(stages, StageName("teacher"), self.config.teacher, rule)
 
     def _score(self, stages: Stages, model: Trained, number: int) -> Stage:

@@ -18,7 +18,7 @@ from icalib.parts.intent_encoder import IntentEncoderJob
 from icalib.parts.job import ORDER, ColumnJob, PartName
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import PARTS_FILE, SumJob, SumOfParts
-from icalib.scoring.gain import AUTHORS_CHOICE, GainRule
+from icalib.scoring.gain import AUTHORS_CHOICE, NEVER_INTENTS, GainRule
 from icalib.stages.executor import Executor
 from icalib.stages.stages import Stages
 from icalib.stages.trained import Scoring, Student, Trained, checkpoint
@@ -264,7 +264,8 @@ class PartTraining:
         return self.stages.run(self._named(f"{of}-offsets"), job).artifact()
 
     def _fit(self, validation: Mapping[PartName, Artifact]) -> Artifact:
-        view = "intent" if self.rule is not None else "plain"
+        reads_intents = self.rule is not None and self.rule.gain_threshold != NEVER_INTENTS
+        view = "intent" if reads_intents else "plain"
         job = FitJob(columns=dict(validation), estimator=self.stages.estimator, view=view)
         label = "-".join(("fit", *validation))
         return self.stages.run(self._named(label), job).artifact(PARTS_FILE)

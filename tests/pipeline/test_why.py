@@ -13,6 +13,7 @@ from helpers.runs import TRAINING, run_context, small_settings
 from rich.console import Console
 
 from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.files import read_json
 from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.run import run
@@ -53,6 +54,24 @@ def test_pseudo_labels_are_those_that_the_student_was_trained_on(icast: RunFolde
                 row["prob"], row["mutual_information"], row["gain"], row["view"], row["rule"],
             )  # fmt: skip
         assert_shares_sum_to_the_logit(found)
+
+
+def test_a_sum_is_fitted_to_the_view_that_is_read(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    """With λ = 1 no intents are read, and the intent part is 0."""
+    changes = {
+        "similarity": {"training": {**TRAINING, "selection_metric": "MAP", "batch_size": 4}},
+        "intent": {"training": None},
+        "cross": False,
+        "calibration": None,
+        "regime.rule.gain_threshold": 1.0,
+    }
+    settings = small_settings("icast-teacher", tiny_pools, tiny_bert, **changes)
+    found = run(settings, run_context(tmp_path))
+    assert set(found.predictions("validation")["view"].to_pylist()) == {"plain"}
+    (member,) = [path for path, _ in found.members]
+    fitted = read_json(member / "parts.json")
+    assert fitted["nll"] == pytest.approx(found.result["validation"]["NLL"], rel=1e-3)
+    assert fitted["recall"] == pytest.approx(found.result["validation"]["R@1"])
 
 
 def test_a_pool_that_was_not_selected_says_so(icast: RunFolder, tiny_pools: Path) -> None:

@@ -16,7 +16,15 @@ from unit.regimes.made_scores import intent_table, score_table
 from icalib.core.events import ignore
 from icalib.core.files import read_json
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, preview
-from icalib.regimes.pseudo_labels import SELECT_NONE, PseudoLabelRule, assign, negative_at, positive_at, resolve_rule
+from icalib.regimes.pseudo_labels import (
+    SELECT_NONE,
+    PseudoLabelRule,
+    assign,
+    negative_at,
+    positive_at,
+    resolve_rule,
+    scores_for_rule,
+)
 from icalib.regimes.round_tally import ShardTally, round_summary
 from icalib.scoring.gain import choose_views
 from icalib.stages.executor import LocalExecutor
@@ -70,6 +78,14 @@ def test_pools_of_unknown_label_do_not_count_and_a_teacher_that_guesses_selects_
     summary = preview([guessed], PseudoLabelRule.precisions(), 1, [guessed])
     assert summary.num_pools_selected == 0
     assert (summary.information_reliability, summary.gain_reliability, summary.num_pools_with_intents) == (None,) * 3
+
+
+def test_negatives_at_the_threshold_of_a_precision_are_selected() -> None:
+    """All of those that are equal, as most are where a sum reads no intents, not only what is below them."""
+    pools = [[(0.9, 0.0), (0.02, 0.0)] for _ in range(98)] + [[(0.9, 0.0), (0.01, 0.0)], [(0.01, 0.0), (0.9, 0.0)]]
+    table = score_table(pools, gold=[0] * 100), None
+    rule = resolve_rule(PseudoLabelRule.precisions(), [table], [table])
+    assert (scores_for_rule(*table, rule).prob < rule.negative_threshold).sum() == 100
 
 
 def scored(seed: int, number: int) -> tuple[Any, None]:
