@@ -163,6 +163,7 @@ def serve(
         max_body_bytes=max_body, max_candidates=max_candidates, max_text_chars=max_text, max_pending=max_pending
     )
     token = read_token(token_file, host, say)
+    starting("serve")
     pull(run)
     name = ServedRun.open(run).run.folder.name
 

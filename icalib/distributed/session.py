@@ -89,6 +89,7 @@ def start(
     for name, value in {**EVERYWHERE, **({} if address else LOCAL_ENVIRONMENT)}.items():
         os.environ.setdefault(name, value)
     import ray
+    from ray._private import worker
     from ray.exceptions import RayError
 
     if ray.is_initialized():
@@ -109,8 +110,14 @@ def start(
     }
     with warnings.catch_warnings(), _own_handlers():
         warnings.simplefilter("ignore", FutureWarning)  # Ray announces a new default for its GPU variables
+        # `log_to_driver` leaves Ray's own notices, e.g. of a worker that died, which it prints on standard output
+        worker._worker_logs_enabled = False  # pyright: ignore[reportPrivateUsage]
         if not address:
-            _start_here(num_cpus or usable_cores(), shared)
+            try:
+                _start_here(num_cpus or usable_cores(), shared)
+            except BaseException:
+                stop()  # which removes its folder
+                raise
             return
         head = urlsplit(address if "//" in address else f"//{address}")
         try:

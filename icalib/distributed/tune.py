@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -29,6 +30,7 @@ _ENVIRONMENT = {
 def run_by_tune(trials: Trials) -> None:
     """Run the missing trials, at most `plan.concurrent` at a time."""
     os.environ.update(_ENVIRONMENT)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study has what failed, in fewer words
     folder = trials.folder
     # A journal that is only on the driver's disk keeps the trials on its node; their workers and tasks run anywhere.
     here = {f"node:{ray.util.get_node_ip_address()}": 1e-3} if is_mirrored(folder.path) else {}

@@ -212,6 +212,22 @@ def test_elsewhere_a_line_says_what_goes_on_in_silence(monkeypatch: pytest.Monke
     assert stream.getvalue() == "Ray …\nRay: 12.3 s so far\nRay: done in 12.3 s\n"
 
 
+def test_a_stage_that_only_advances_breaks_its_silence_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the trials of a sweep, of which each may take hours."""
+    monkeypatch.setattr("icalib.reports.progress._SILENCE_S", 0.1)
+    clock, stream = [100.0], io.StringIO()
+    monkeypatch.setattr("icalib.reports.progress.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with TerminalProgress(Console(file=stream, width=80)) as progress:
+        progress.show(Progress("trials", 1, 2, "1 running"))
+        clock[0] = 150.0
+        deadline = time.monotonic() + 10
+        while "trials: 50.0 s so far" not in stream.getvalue():
+            assert time.monotonic() < deadline, stream.getvalue()
+            time.sleep(0.01)
+        progress.show(Progress("trials", 2, 2))
+        assert not progress._running
+
+
 def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
     with showing(Display(quiet=True)), TerminalProgress() as progress:
         for event in EVENTS:
