@@ -7,10 +7,10 @@ probabilities.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, final
+from typing import Annotated, Literal, Self, final
 
 import numpy as np
-from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveFloat
+from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveFloat, model_validator
 from scipy.special import expit, log_expit, logit
 from typing_extensions import override
 
@@ -60,6 +60,12 @@ class IsotonicMap(FittedMap):
     kind: Literal["isotonic"] = "isotonic"
     logits: tuple[FiniteFloat, ...] = Field(min_length=1)  # logits of the knots, ascending
     probs: tuple[Annotated[float, Field(ge=0, le=1)], ...]  # probabilities at the knots, non-decreasing
+
+    @model_validator(mode="after")
+    def _are_pairs(self) -> Self:
+        if len(self.logits) != len(self.probs):
+            raise ValueError(f"found {len(self.logits)} logits and {len(self.probs)} probs; expected one for each")
+        return self
 
     @override
     def apply(

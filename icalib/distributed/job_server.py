@@ -183,8 +183,9 @@ def _prepare_environment(address: str | None) -> None:
     if address is not None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            shown = address.replace(parts.netloc, parts.netloc.rpartition("@")[2])  # without a password
             raise SettingError(
-                f"--address {address} is not the address of a job server. Expected the URL of the head's dashboard, "
+                f"--address {shown} is not the address of a job server. Expected the URL of the head's dashboard, "
                 "e.g. http://127.0.0.1:8265."
             )
         os.environ[_API_ADDRESS] = address  # takes precedence over the argument in Ray's client

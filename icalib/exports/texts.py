@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from pydantic import Field
 from tokenizers.processors import TemplateProcessing
 
 from icalib.core.component import Settings, validated_file
@@ -37,7 +38,7 @@ class PairTexts(Settings):
     """How contexts and candidates are written as texts for an exported ranker."""
 
     utterance_separator: str  # what joins the utterances of a context
-    context_turns: int  # maximum number of utterances; earlier ones are left out
+    context_turns: int = Field(ge=1)  # maximum number of utterances; earlier ones are left out
     limits: Budget
     """Maximum number of tokens of a context, whose end is kept, and of a candidate, whose start is kept."""
 

@@ -15,7 +15,7 @@ from icalib.data.encoding import Budget, Ids, Layout, TokenPool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transfer import forward_batches, to_device
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, Batch, TransformerEncoder
-from icalib.models.checkpoint import RankerConfig, load_ranker_config, read_weights, save_ranker
+from icalib.models.checkpoint import RankerConfig, load_ranker_config, load_weights, read_weights, save_ranker
 from icalib.models.model import Model
 from icalib.models.precision import Precision, autocast, resolve_precision, round_linear_layers
 
@@ -50,13 +50,13 @@ class BiEncoder(Model):
         config, weights = load_ranker_config(folder).encoder, read_weights(folder)
         dropout = config.dropout if isinstance(config, BackboneEncoder.Config) else None
         loaded = cls(config.backbone, config.budget, dropout=dropout, pretrained=False)
-        loaded.encoder.load_state_dict(bi_encoder_weights(weights))
+        load_weights(loaded.encoder, bi_encoder_weights(weights), folder)
         return loaded
 
     def start(self, folder: Path) -> None:
         """Copy the weights of a bi-encoder's checkpoint; those of another kind change nothing."""
         if found := bi_encoder_weights(read_weights(folder)):
-            self.encoder.load_state_dict(found)
+            load_weights(self.encoder, found, folder)
 
     def save(self, folder: Path, state: dict[str, Tensor]) -> None:
         """Write a checkpoint for `start_weights`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import SerializeAsAny
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from icalib.core.component import Settings, validated_file, with_setting
 from icalib.core.errors import DamagedFileError, PosteriorError, RunFolderError
@@ -79,6 +80,15 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         return load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"the weights in {folder} can't be read ({error}). {RECOMPUTE}") from error
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Copy the weights of the checkpoint in `folder` to a module, or raise a RunFolderError if they don't fit it."""
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise RunFolderError(f"the weights in {folder} don't fit its ranker.json ({reason}). {RECOMPUTE}") from error
 
 
 def save_posterior(folder: Path, state: dict[str, Tensor]) -> None:

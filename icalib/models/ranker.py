@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from icalib.core.errors import RunFolderError
 from icalib.data.encoding import Encoded as EncodedIds
 from icalib.data.encoding import Intents, Layout, TokenPool
 from icalib.encoders.spectral_norm import warm_up
@@ -231,13 +230,7 @@ def make_batch(
 def load_ranker(folder: Path) -> Ranker:
     """Load a ranker with its posterior, if any; a RunFolderError or PosteriorError if these don't fit each other."""
     ranker = Ranker(load_ranker_config(folder), pretrained=False)
-    try:
-        ranker.load_state_dict(read_weights(folder))
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise RunFolderError(
-            f"the weights in {folder} don't fit its ranker.json ({reason}). {checkpoint.RECOMPUTE}"
-        ) from error
+    checkpoint.load_weights(ranker, read_weights(folder), folder)
     if ranker.posterior_head is not None and (folder / checkpoint.POSTERIOR).is_file():
         ranker.posterior_head.load_posterior_state(checkpoint.read_posterior(folder))
     return ranker

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from scipy.special import expit
 
-from icalib.calibration.fitted import AffineMap, AnyMap, PoolSoftmaxMap, pair_logit, prob_logit
+from icalib.calibration.fitted import AffineMap, AnyMap, IsotonicMap, PoolSoftmaxMap, pair_logit, prob_logit
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 
@@ -52,3 +53,8 @@ def test_a_candidate_without_others_has_the_probability_of_a_pair() -> None:
     np.testing.assert_allclose(prob, [expit(-0.4), expit(1.0), expit(-1.0)])
     prob = PoolSoftmaxMap(slope=1.0, pairs=of_pairs).apply(logit, sizes, np.array([0.4, 0.1]))
     np.testing.assert_allclose(prob, [0.6, 0.9 * expit(1.0), 0.9 * expit(-1.0)])
+
+
+def test_an_isotonic_map_has_a_probability_for_each_logit() -> None:
+    with pytest.raises(ValidationError, match="found 2 logits and 3 probs"):
+        IsotonicMap(logits=(0.0, 1.0), probs=(0.1, 0.2, 0.3))

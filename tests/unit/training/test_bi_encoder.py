@@ -15,6 +15,7 @@ from helpers.gathering import sent
 from helpers.observers import Silent
 from helpers.tiny_models import tiny_dual_encoder
 
+from icalib.core.errors import RunFolderError
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.models.bi_encoder import BiEncoder, crossed_cosines, pool_cosines, text_vectors
@@ -64,6 +65,14 @@ def test_the_loss_is_the_softmax_over_the_candidates_of_the_batch(store: TokenSt
         rivals = [cosine[ids.tobytes()] for one in pools for ids in one.candidates if ids.tobytes() != right]
         expected -= cosine[right] - np.logaddexp.reduce([cosine[right], *rivals])
     assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_weights_of_another_shape_are_named_with_the_cure(dual: BiEncoder, tmp_path: Path) -> None:
+    weights = dual.state_dict()
+    name = next(name for name, tensor in weights.items() if tensor.ndim == 2)
+    dual.save(tmp_path, {**weights, name: weights[name][:-1]})
+    with pytest.raises(RunFolderError, match=r"don't fit its ranker.json .*size mismatch"):
+        BiEncoder.load(tmp_path)
 
 
 def test_candidates_without_a_label_are_no_rivals(store: TokenStore, dual: BiEncoder) -> None:
