@@ -67,7 +67,7 @@ class ComponentConfig(Settings, Combinable):
 
     @model_serializer(mode="wrap")
     def _with_target(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {"target": f"{self.owner.__module__}.{self.owner.__qualname__}", **handler(self)}
+        return {"target": import_path(self.owner), **handler(self)}
 
     @model_validator(mode="wrap")
     @classmethod
@@ -108,6 +108,16 @@ class Component:
     _edition: ClassVar[str] = ""
 
 
+def import_path(owner: type[Component]) -> str:
+    """Return the module and name by which a saved Config names its component."""
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def is_ours(owner: type[Component]) -> bool:
+    """Return whether a component is part of icalib, rather than from outside."""
+    return owner.__module__.startswith("icalib.")
+
+
 def edition(owner: type[Component]) -> str:
     """Return the digest of the file that a class from outside was imported from, empty for ours and notebooks' classes.
 
@@ -122,7 +132,7 @@ def edition(owner: type[Component]) -> str:
 
 
 def _edition_now(owner: type[Component]) -> str:
-    if owner.__module__.startswith("icalib."):
+    if is_ours(owner):
         return ""
     file = getattr(sys.modules.get(owner.__module__), "__file__", None)
     return file_digest(file)[:16] if file is not None and is_file(Path(file)) else ""
@@ -181,7 +191,7 @@ def _concrete_classes(base: type[Component]) -> dict[str, type[Component]]:
     for subclass in base.__subclasses__():
         others = _concrete_classes(subclass)
         # a class from outside never takes the short name of one of ours
-        found |= {name: it for name, it in others.items() if name not in found or it.__module__.startswith("icalib.")}
+        found |= {name: it for name, it in others.items() if name not in found or is_ours(it)}
     return found
 
 

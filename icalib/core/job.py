@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, final
 
 from pydantic import BaseModel
 
-from icalib.core.component import ComponentConfig, Settings, Stored, edition
+from icalib.core.component import ComponentConfig, Settings, Stored, edition, import_path, is_ours
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit
 from icalib.core.files import content_digest
@@ -190,16 +190,14 @@ def _target(config: ComponentConfig) -> str:
     module and the digest of the module's file, so that an edit doesn't.
     """
     owner = config.owner
-    if owner.__module__.startswith("icalib."):
-        return owner.__qualname__
-    return f"{owner.__module__}.{owner.__qualname__}@{edition(owner)}"
+    return owner.__qualname__ if is_ours(owner) else f"{import_path(owner)}@{edition(owner)}"
 
 
 def from_outside(value: Any) -> dict[str, str]:
     """Return the components from outside that a value has, with the digests of their files."""
     found: dict[str, str] = {}
-    if isinstance(value, ComponentConfig) and not value.owner.__module__.startswith("icalib."):
-        found[f"{value.owner.__module__}.{value.owner.__qualname__}"] = edition(value.owner)
+    if isinstance(value, ComponentConfig) and not is_ours(value.owner):
+        found[import_path(value.owner)] = edition(value.owner)
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:
             found |= from_outside(getattr(value, name))

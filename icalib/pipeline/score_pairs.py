@@ -295,11 +295,16 @@ def _row(values: dict[str, Any], path: str, line: int) -> tuple[tuple[Utterance,
     return pool.context, pool.candidates
 
 
+def _check_not_alone(name: str, chunk: _Chunk, method: str) -> None:
+    for row, pool in zip(chunk.rows, chunk.pools, strict=False):
+        if len(pool.candidates) < 2:
+            found = f"found one candidate, which alone has no probability by `{method}`"
+            raise DataError(found, "Expected two or more in each row.", path=name, line=row + 1, field="candidates")
+
+
 def _output(name: str, chunk: _Chunk, ranker: LoadedRanker) -> pa.Table:
-    alone = next((row for row, pool in zip(chunk.rows, chunk.pools, strict=False) if len(pool.candidates) < 2), None)
-    if ranker.run.has_softmax and alone is not None:
-        found = f"found one candidate, which alone has no probability by `{ranker.run.config.method}`"
-        raise DataError(found, "Expected two or more in each row.", path=name, line=alone + 1, field="candidates")
+    if ranker.run.has_softmax:
+        _check_not_alone(name, chunk, ranker.run.config.method)
     predictions = unlabelled_predictions(ranker.run, ranker.members, chunk.pools, of_pairs=not chunk.has_pools)
     scores = unlabelled_scores(predictions, chunk.pools)
     rows, candidates = zip(*chunk.positions, strict=True)

@@ -87,6 +87,8 @@ class LocalEngine:
             return None
         try:
             kept = torch.load(path, map_location=self.device, weights_only=True)
+        except torch.OutOfMemoryError:  # a RuntimeError, of which the file isn't the cause
+            raise
         except (OSError, RuntimeError, ValueError, LookupError, EOFError, UnpicklingError) as error:
             reason = " ".join(str(error).split())
             cure = "Remove it and run the same command again: this training then starts from its beginning."

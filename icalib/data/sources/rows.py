@@ -255,8 +255,9 @@ def sampled(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     found = [_first_rows(members, NUM_SAMPLED) for members in files.values()]
     rows = [row for valid, _ in found for row in valid]
     if not rows:
-        for error in (error for _, rejected in found for error in rejected):
-            raise error
+        rejected = [error for _, errors in found for error in errors]
+        if rejected:
+            raise rejected[0]
         cure = "Expected one JSON object a line, or a header and rows."
         raise DataError(f"found no valid row among the first {NUM_SAMPLED}", cure, path=row_files(path)[0])
     return rows, list(dict.fromkeys(name for row in rows for name in row))

@@ -29,6 +29,19 @@ def test_a_damaged_checkpoint_is_refused_with_its_name(engine: LocalEngine, tmp_
         engine.load()
 
 
+def test_too_little_gpu_memory_is_not_taken_for_a_damaged_checkpoint(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.save({"step": 3})
+
+    def exhausted(*args: object, **kwargs: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "load", exhausted)
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.load()
+
+
 def test_a_full_disk_keeps_the_last_checkpoint(engine: LocalEngine, tmp_path: Path) -> None:
     engine.save({"step": 3})
     with pytest.raises(StorageError, match="File too large"), largest_file(10_000):
