@@ -15,7 +15,9 @@ from typing_extensions import override
 from icalib.core.events import Emit
 from icalib.core.files import atomic_write, read_json, write_json
 from icalib.core.job import Artifact, LocalJob, ShardedJob
+from icalib.core.parquet import read_parquet
 from icalib.core.run_tables import RoundSummary
+from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
 from icalib.regimes.pseudo_labels import PseudoLabelRule, assign, pseudo_label_table, resolve_rule, scores_for_rule
@@ -101,25 +103,44 @@ class PseudoLabelJob(ShardedJob):
 
 
 class RepeatJob(LocalJob):
-    """Writes labelled pools, with their gold labels, as often as pools were pseudo-labelled."""
+    """Writes labelled pools, repeated, with gold labels of as many of their pairs as a round has pseudo labels."""
+
+    version: ClassVar[int] = 2  # as many pairs of a pool instead of all
 
     pseudo_labels: Artifact
-    """Folder of a round's pseudo-labels, whose number counts."""
+    """Folder of a round's pseudo labels, whose numbers count."""
     tokens: Artifact
     selection: Selection
     with_intents: bool
+    seed: int
+    """Draws the wrong candidates."""
 
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
-        store = TokenStore(self.tokens.path)
+        store, rng = TokenStore(self.tokens.path), np.random.default_rng(child_seed(self.seed, "control"))
         rows = training_rows(store, self.selection)
-        number = read_json(self.pseudo_labels.path / SUMMARY)["num_pools_selected"]
-        for index, start in enumerate(range(0, number, len(rows))):
-            pools = list(store.pools(rows[: number - start]))
+        sizes = _pool_sizes(self.pseudo_labels.path)
+        for index, start in enumerate(range(0, len(sizes), len(rows))):
+            wanted = sizes[start : start + len(rows)]
+            pools = list(store.pools(rows[: len(wanted)]))
             intents = intent_shard(pools, [pool.intents for pool in pools]) if self.with_intents else None
-            gold = gold_labels(store, rows[: number - start], with_intents=self.with_intents)
-            tables = [_gold_table(pool.pool_id, labels) for pool, labels in zip(pools, gold, strict=True)]
+            gold = gold_labels(store, rows[: len(wanted)], with_intents=self.with_intents)
+            drawn = [_drawn(labels, size, rng) for labels, size in zip(gold, wanted, strict=True)]
+            tables = [_gold_table(pool.pool_id, labels) for pool, labels in zip(pools, drawn, strict=True)]
             _write_shard(folder, index, pa.concat_tables(tables), intents)
+
+
+def _pool_sizes(folder: Path) -> list[int]:
+    """Return the number of pseudo labels of each pool of a round, in the order of its files."""
+    ids = (read_parquet(path, columns=["pool_id"])["pool_id"] for path in sorted(folder.glob("pseudo-*.parquet")))
+    return [size for column in ids for size in column.value_counts().field("counts").to_pylist()]
+
+
+def _drawn(gold: PairLabels, number: int, rng: np.random.Generator) -> PairLabels:
+    """Return the labels of that many candidates of a pool: right ones first, then wrong ones, drawn."""
+    order = rng.permutation(len(gold.labels))
+    right_first = order[np.argsort(-gold.labels[order], kind="stable")]
+    return gold.at(np.sort(right_first[:number]))
 
 
 def _gold_table(pool_id: str, gold: PairLabels) -> pa.Table:

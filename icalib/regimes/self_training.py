@@ -53,8 +53,8 @@ class SelfTraining(AbstractRegime):
         """Optimiser and schedule of the students' cross-encoders; each starts from the model that labelled the pools.
         `selection_metric` chooses the round that is kept, too."""
         control: bool = False
-        """Train students on labelled pools, repeated until there are as many, instead of on pseudo-labelled ones: what
-        further training gives by itself. Not with the intent part, whose fit has an optimum."""
+        """Train students on labelled pools instead of on pseudo-labelled ones, repeated until pools and pairs are as
+        many: what further training gives by itself. Not with the intent part, whose fit has an optimum."""
 
         def view_rule(self) -> GainRule | None:
             """Return the gain rule of the rounds, or None without intents."""
@@ -119,13 +119,15 @@ class SelfTraining(AbstractRegime):
         return stages.run(_in_round(number, "pseudo-labels"), job)
 
     def _repeat(self, stages: Stages, pseudo: Stage, number: int) -> Stage:
+        name = _in_round(number, "control")
         job = RepeatJob(
             pseudo_labels=pseudo.artifact(),
             tokens=stages.tokens("train"),
             selection=stages.selection,
             with_intents=self.config.with_intents,
+            seed=stages.seed_of(name),
         )
-        return stages.run(_in_round(number, "control"), job)
+        return stages.run(name, job)
 
     def first_scores(self, stages: Stages, *, with_validation: bool) -> tuple[Shards, Shards | None]:
         """Return the teacher's scores of the unlabelled pools, from which round 1 selects, and those of validation."""

@@ -87,7 +87,7 @@ def examples(backbone: Path) -> dict[type[Job], Job]:
         TokenizeJob(data=data, backbone=name, budget=BUDGET, num_pools={"train": 9}),
         TokenizeLogsJob(logs=data, num_dialogues=3, backbone=name, budget=BUDGET),
         PseudoLabelJob(scores=data, rule=PseudoLabelRule(), round=1),
-        RepeatJob(pseudo_labels=data, tokens=tokens, selection=SELECTION, with_intents=True),
+        RepeatJob(pseudo_labels=data, tokens=tokens, selection=SELECTION, with_intents=True, seed=1),
         score_job(Path("tokens"), Path("model"), selection=SELECTION),
         ExternalScoreJob(split="test", model=name, **of_data),
         UntrainedScoreJob(split="test", scorer="bm25", encoder=TransformerEncoder.Config(backbone=name), **of_data),

@@ -68,7 +68,7 @@ def test_a_folder_with_other_settings_is_not_overwritten(
         run(other, run_context(runs, Silent()))
 
 
-def test_a_control_repeats_labelled_pools_as_often_as_pools_were_pseudo_labelled(
+def test_a_control_repeats_labelled_pools_with_as_many_pairs_as_were_pseudo_labelled(
     icast: RunFolder, tiny_pools: Path, tiny_bert: Path, runs: Path
 ) -> None:
     settings = small_settings("icast", tiny_pools, tiny_bert, **{"regime.control": True})
@@ -77,6 +77,7 @@ def test_a_control_repeats_labelled_pools_as_often_as_pools_were_pseudo_labelled
     tables = [pq.read_table(path) for path in sorted(stage.glob("pseudo-*.parquet"))]
     (summary,) = icast.round_summaries()
     assert sum(len(table["pool_id"].unique()) for table in tables) == summary.num_pools_selected
+    assert sum(table.num_rows for table in tables) == summary.num_pairs_selected
     rows = settings.selection.rows("train", "labelled", read_column(tiny_pools, "train", "label_order"))
     right = {
         (pool.pool_id, index): pool.label == index
