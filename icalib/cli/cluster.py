@@ -56,8 +56,15 @@ def doctor(
     from icalib.reports.terminal import print_check
 
     console, checks = people_console(), list[Check]()
-    with console.status("starting Ray") as status:
-        for check in _examined(address, runs.resolve(), workers, lambda what: status.update(f"checking {what}")):
+
+    def begins(what: str) -> None:
+        status.update(what)
+        if not console.is_terminal:  # a log has no status line
+            say(f"{what} …")
+
+    with console.status("") as status:
+        begins("starting Ray")
+        for check in _examined(address, runs.resolve(), workers, lambda what: begins(f"checking {what}")):
             print_check(check, console)
             checks.append(check)
     failed = [check.name for check in checks if check.status == "fail"]

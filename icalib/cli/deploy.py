@@ -180,8 +180,12 @@ def serve(
             serve_here(run, host, port, limits, token, started)
         else:
             from icalib.distributed.serving import serve_on_ray
+            from icalib.reports.progress import TerminalProgress
 
-            serve_on_ray(run.resolve(), host, port, limits, token_file, replicas, started)
+            with TerminalProgress() as progress:
+                serve_on_ray(
+                    run.resolve(), host, port, limits, token_file, replicas, progress.stage("Ray Serve"), started
+                )
     except ModuleNotFoundError as error:
         raise SettingError(
             f"serving needs a package that is missing ({error.name}). Install it with: pip install 'icalib[serve]'"

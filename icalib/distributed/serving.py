@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,14 @@ def serve_on_ray(
     limits: Limits,
     token_file: Path | None,
     replicas: int | None,
+    starting: AbstractContextManager[None],
     started: Callable[[str], None],
 ) -> None:
     """Serve a run with Ray Serve until SIGINT or SIGTERM; requests that have begun are answered, for at most 30 s.
 
-    There are at most `replicas` copies of the models, by default one per GPU or one. `started` receives the URL. A
-    SettingError says that the cluster has a Ray Serve already, or the address is taken, a ClusterError that no model
-    could be loaded.
+    There are at most `replicas` copies of the models, by default one per GPU or one. `starting` is the context of the
+    start, which waits for room without an end; `started` receives the URL. A SettingError says that the cluster has a
+    Ray Serve already, or the address is taken, a ClusterError that no model could be loaded.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     token = None if token_file is None else str(token_file.resolve())
@@ -104,28 +105,28 @@ def serve_on_ray(
         raise SettingError(
             "--port 0 is for --executor local: Ray Serve doesn't say which port it took. Choose another."
         )
-    start()
-    try:
-        _check_alone()
-        resources = available(replicas)
-        scaling = {"min_replicas": 1, "max_replicas": resources.num_workers, "target_ongoing_requests": 4}
-        each = {"num_cpus": resources.cpus_per_worker, "num_gpus": int(resources.use_gpu)}
-        options = {"autoscaling_config": scaling, "ray_actor_options": each}
-        http = {"host": host, "port": port, "location": "HeadOnly"}
-        try:
-            _listen(http)
-            _deploy(_bound(arguments, options))
-            stopped = threading.Event()
-            with on_stop(stopped.set):  # not before: replicas that find no room are waited for without an end
-                started(url_of(host, port))
-                stopped.wait()
-                serve.delete(APPLICATION)  # waits for what has begun
-        finally:  # a cluster would keep what was started
-            # Ray prints that it can't retry to stop the actor that it stopped.
-            with on_stop(lambda: None), redirect_stdout(io.StringIO()):
-                serve.shutdown()
-    finally:
-        stop()
+    with ExitStack() as stack:
+        with starting:
+            start()
+            stack.callback(stop)
+            _check_alone()
+            resources = available(replicas)
+            scaling = {"min_replicas": 1, "max_replicas": resources.num_workers, "target_ongoing_requests": 4}
+            each = {"num_cpus": resources.cpus_per_worker, "num_gpus": int(resources.use_gpu)}
+            stack.callback(_shut_down)  # a cluster would keep what was started
+            _listen({"host": host, "port": port, "location": "HeadOnly"})
+            _deploy(_bound(arguments, {"autoscaling_config": scaling, "ray_actor_options": each}))
+        stopped = threading.Event()
+        with on_stop(stopped.set):  # not before: the start may take for ever
+            started(url_of(host, port))
+            stopped.wait()
+            serve.delete(APPLICATION)  # waits for what has begun
+
+
+def _shut_down() -> None:
+    # Ray prints that it can't retry to stop the actor that it stopped.
+    with on_stop(lambda: None), redirect_stdout(io.StringIO()):
+        serve.shutdown()
 
 
 def _listen(options: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,17 @@ def server(trained: Path, port: int, address: str = "") -> Generator[subprocess.
         process.wait()
 
 
+def last_line_of_the_start(process: subprocess.Popen[str]) -> str:
+    """Read the lines that say how long Ray Serve has been starting, and return the next one."""
+    assert process.stdout
+    return next(line for line in process.stdout if not line.startswith("Ray Serve"))
+
+
 def test_the_free_port_of_a_server_on_ray_would_be_unknown(trained: Path) -> None:
     from icalib.distributed.serving import serve_on_ray
 
     with pytest.raises(SettingError, match="--port 0"):
-        serve_on_ray(trained, "127.0.0.1", 0, DEFAULT_LIMITS, None, None, print)
+        serve_on_ray(trained, "127.0.0.1", 0, DEFAULT_LIMITS, None, None, nullcontext(), print)
 
 
 @pytest.mark.ray
@@ -107,9 +113,8 @@ def test_the_free_port_of_a_server_on_ray_would_be_unknown(trained: Path) -> Non
 def test_a_server_on_ray_answers_and_says_nothing_more_when_it_is_stopped(trained: Path) -> None:
     port = free_port()
     with server(trained, port) as process:
-        assert process.stdout
         url = f"http://127.0.0.1:{port}"
-        assert url in process.stdout.readline()
+        assert url in last_line_of_the_start(process)
         asked = json.dumps({"query": "my card is lost", "texts": TEXTS}).encode()
         headers = {"content-type": "application/json"}
         with urllib.request.urlopen(urllib.request.Request(f"{url}/rerank", asked, headers), timeout=60) as answer:
@@ -126,8 +131,7 @@ def test_a_server_on_ray_answers_and_says_nothing_more_when_it_is_stopped(traine
 def test_a_second_server_on_a_cluster_is_refused_and_the_first_goes_on(local_ray: None, trained: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     with server(trained, free_port(), address) as first:
-        assert first.stdout
-        assert "Ctrl-C stops it" in first.stdout.readline()
+        assert "Ctrl-C stops it" in last_line_of_the_start(first)
         with server(trained, free_port(), address) as second:
             assert "Ray Serve runs on this cluster already" in second.communicate(timeout=120)[0]
         assert second.returncode == 2
