@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,17 +13,30 @@ from icalib.data.sources.readers import open_source
 
 HERE = Path(__file__).parent
 ZENDESK = "my_lab.readers:zendesk"
+EXPORT = HERE / "my_lab" / "samples" / "zendesk" / "good" / "export.txt"
+
+
+def test_the_short_reader_of_the_page_reads_what_that_of_the_package_does() -> None:
+    page = (HERE.parents[1] / "docs" / "extend" / "README.md").read_text()
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "records_in" in code)
+    names: dict[str, Any] = {}
+    exec(code, names)
+
+    def turns(source: Any) -> list[Any]:
+        return [[(one.speaker, one.text) for one in dialogue.utterances] for dialogue in source.dialogues(None)]
+
+    assert names["zendesk"].detects(EXPORT)
+    assert turns(names["zendesk"].open(EXPORT)) == turns(open_source(EXPORT, ZENDESK))
 
 
 def test_the_reader_of_an_installed_package_is_found_and_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = HERE / "my_lab" / "samples" / "zendesk" / "good" / "export.txt"
     with pytest.raises(SettingError, match="format is unknown"):
-        open_source(path)
+        open_source(EXPORT)
     (tmp_path / "my_lab-1.0.dist-info").mkdir()
     (tmp_path / "my_lab-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: my_lab\nVersion: 1.0\n")
     points = f"[icalib.readers]\nzendesk = {ZENDESK}\n"
     (tmp_path / "my_lab-1.0.dist-info" / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(tmp_path)
-    assert open_source(path).reader == open_source(path, "zendesk").reader == "zendesk"
+    assert open_source(EXPORT).reader == open_source(EXPORT, "zendesk").reader == "zendesk"

@@ -159,7 +159,7 @@ def test_each_fault_of_the_page_on_run_folders_names_tests_that_exist() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     section = (DOCS / "run-folder.md").read_text().split("## When something fails")[1].split("\n## ")[0]
     rows = re.findall(r"^\| .* \|$", section, flags=re.MULTILINE)[1:]
-    assert len(rows) > 10
+    assert len(rows) > 8
     for row in rows:
         names = re.findall(r"`(test_\w+)`", row)
         assert names, row
