@@ -35,7 +35,7 @@ from icalib.reports.comparison import (
 )
 from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import SIGNIFICANT, values_per_pool
-from icalib.sweeps.folder import DRY_SCHEMA, SweepFolder
+from icalib.sweeps.folder import BEST_CONFIG, DRY_SCHEMA, SweepFolder
 from icalib.sweeps.trials import Trial, brief, ranked, settings_text, short_names, sweep_trials
 
 _NUM_BEST = 10
@@ -84,9 +84,7 @@ class SweepSummary:
         """
         if len(self.order) < 2:
             return None
-        best, metric = self.order[0], next(iter(self.metrics))
-        sign = -1 if self.metrics[metric] == "minimize" else 1
-        second = max(self.order[1:], key=lambda trial: sign * (trial.mean(metric) or 0.0))
+        (best, second, *_), metric = self.order, next(iter(self.metrics))
         difference = (best.mean(metric) or 0.0) - (second.mean(metric) or 0.0)
         if all(trial.validation == best.validation for trial in self.order):
             return (
@@ -153,7 +151,7 @@ class SweepSummary:
     def winners_command(self) -> str:
         """What runs the winner's settings; empty before there is one."""
         path = self.folder.path.resolve()
-        return run_command(path / self.winner.config, path.parents[1]) if self.winner else ""
+        return run_command(path / BEST_CONFIG, path.parents[1]) if self.winner else ""
 
 
 def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
@@ -254,13 +252,12 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
         console.print(Text(summary.lead, style="yellow"))
     headings, rows = summary.best_trials()
     spread = "± sd over seeds" if settings.seeds > 1 else "one seed"
-    front = "; Pareto front first" if len(summary.metrics) > 1 else ""
     console.print(
         text_table(
             (*headings[:-1], Column(headings[-1], overflow="fold")),
             [[Text(cell, style="" if index else "bold") for cell in row] for index, row in enumerate(rows)],
             title=f"{settings.space}, {settings.method} on {settings.data.name}: {summary.states}",
-            caption=f"validation pools; {spread}; time with stages that trials share{front}",
+            caption=f"validation pools; {spread}; time with stages that trials share",
             num_texts=0,
         )
     )

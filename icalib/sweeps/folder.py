@@ -14,7 +14,7 @@ runs/<experiment>/sweep-<space>-<data>-<labelled>/
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +31,7 @@ from icalib.metrics.metric import Direction
 from icalib.sweeps.space import Pruner, Sampler
 
 SWEEP_VERSION = 2
+BEST_CONFIG = "best/config.yaml"
 
 DRY_SCHEMA = pa.schema(
     [
@@ -88,7 +89,7 @@ class Best(Settings):
     test: dict[str, tuple[float, float]]
     """The same on test, computed once, after the winner was chosen."""
     seeds: int
-    config: Literal["best/config.yaml"]
+    config: str = BEST_CONFIG
     """The winner's settings, relative to the sweep folder."""
 
 
@@ -100,7 +101,7 @@ class SweepFolder:
         self.settings_path = self.path / "sweep.yaml"
         self.journal_path = self.path / "study.journal"
         self.dry_path = self.path / "dry.parquet"
-        self.best_config_path = self.path / "best" / "config.yaml"
+        self.best_config_path = self.path / BEST_CONFIG
 
     @classmethod
     def open(cls, path: str | Path) -> SweepFolder:

@@ -23,7 +23,6 @@ from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.stage_cache import remove_stage
 from icalib.core.storage import local_path, pull, push, remove
-from icalib.core.text import listed
 from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag
 from icalib.metrics.metric import Direction
 from icalib.pipeline.claim import differences
@@ -34,10 +33,8 @@ from icalib.stages.resources import Resources
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Rungs, SweepStudy, settings_of
-from icalib.sweeps.trials import brief, settings_text, stage_under_way
+from icalib.sweeps.trials import brief, settings_text
 
-_WATCH_EVERY_S = 5.0
-_MOST_SHOWN = 3  # trials under way whose stage is shown
 _DIED = "the trial's process died; if memory ran out, lower --concurrent or `max_tokens_per_batch`"
 
 
@@ -61,31 +58,13 @@ class Trials:
         self.folder, self.plan = folder, plan
         self._study, self._base, self._context = study, base, context
         self._metrics = folder.settings.metrics
-        self._under_way: dict[int, tuple[str, float]] = {}
-        self._lock = threading.Lock()
+        self._under_way: dict[int, tuple[str, float]] = {}  # settings of each, and when it began
         self.refusal: SettingError | None = None
 
     @property
     def num_missing(self) -> int:
         """How many are left."""
         return self._study.num_missing
-
-    @contextmanager
-    def shown(self) -> Generator[None, None, None]:
-        """Show within the block what the trials under way do, as far as this machine has their folders."""
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.wait(_WATCH_EVERY_S):
-                self._show_progress()
-
-        watching = threading.Thread(target=watch, daemon=True)
-        watching.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watching.join()
 
     def next(self) -> TrialJob | None:
         """The next trial; None when there is none left, or when the space is wrong (see `refusal`)."""
@@ -97,8 +76,7 @@ class Trials:
         if proposal is None:
             return None
         push_record(self.folder)  # what was asked for must not be forgotten: the trial's folder has its number
-        with self._lock:
-            self._under_way[proposal.number] = settings_text(proposal.settings), time.monotonic()
+        self._under_way[proposal.number] = settings_text(proposal.settings), time.monotonic()
         self._show_progress()
         return TrialJob(
             folder=self.folder.path,
@@ -127,21 +105,18 @@ class Trials:
                 self._study.tell_pruned(number)
                 found = "stopped by the pruner"
         push_record(self.folder)
-        with self._lock:
-            settings, begun = self._under_way.pop(number)
+        settings, begun = self._under_way.pop(number)
         seconds = time.monotonic() - begun
         self._context.emit(Message(f"trial {number} ({settings}): {found} ({seconds:.0f} s){unwatched}"))
         self._show_progress()
 
     def _show_progress(self) -> None:
-        with self._lock:
-            best, total, under_way = self._study.winner(), self._study.num_trials, list(self._under_way)
-            done = total - self._study.num_missing - len(under_way)
-        stages = [f"trial {number}: {stage}" for number in under_way if (stage := stage_under_way(self.folder, number))]
-        notes = [f"{len(under_way)} running", *([listed(stages, _MOST_SHOWN)] if stages else [])]
+        best, num_running = self._study.winner(), len(self._under_way)
+        done = self._study.num_trials - self._study.num_missing - num_running
+        notes = [f"{num_running} running"]
         if best is not None:
             notes.append(f"best: trial {best.number}, {self._values_text(best.values)}")
-        self._context.emit(Progress("trials", done, total, "; ".join(notes)))
+        self._context.emit(Progress("trials", done, self._study.num_trials, "; ".join(notes)))
 
     def _values_text(self, values: Sequence[float]) -> str:
         return ", ".join(
@@ -190,8 +165,7 @@ def sweep(
         study = SweepStudy(space, base.settings, settings.sampler, plan.num_trials, folder.journal_path)
         if study.num_missing:
             trials = Trials(folder, study, base, context, plan)
-            with trials.shown():
-                run_trials(trials)
+            run_trials(trials)
             if trials.refusal is not None:
                 raise trials.refusal
         winner = study.winner()
@@ -294,14 +268,7 @@ def _best(folder: SweepFolder, number: int, params: dict[str, Any], runs: Sequen
         split: {name: mean_of(runs, split, name) for name in metrics if all(name in run.result[split] for run in runs)}
         for split in ("validation", "test")
     }
-    return Best(
-        trial=number,
-        params=params,
-        validation=by_split["validation"],
-        test=by_split["test"],
-        seeds=len(runs),
-        config="best/config.yaml",
-    )
+    return Best(trial=number, params=params, validation=by_split["validation"], test=by_split["test"], seeds=len(runs))
 
 
 def _remove_other_models(folder: SweepFolder, study: SweepStudy, winner: int) -> None:

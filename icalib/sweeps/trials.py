@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, final
@@ -16,7 +15,6 @@ from icalib.core.files import reading
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.metric import Direction
 from icalib.metrics.summary import over_seeds
-from icalib.pipeline.record import EVENTS
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.study import error_of, order_of, recorded_trials, settings_of
 
@@ -77,40 +75,15 @@ def sweep_trials(folder: SweepFolder) -> list[Trial]:
     return found
 
 
-def stage_under_way(folder: SweepFolder, number: int) -> str | None:
-    """Return the stage of a trial's last event; None before its first, or if its folders are on another machine."""
-    logs = [folder.run_folder(number, seed).path / EVENTS for seed in range(folder.settings.seeds, 0, -1)]
-    for log in logs:
-        with suppress(OSError, ValueError):  # a seed that hasn't begun, or half a line
-            events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-            return next((event["stage"] for event in reversed(events) if "stage" in event), None)
-    return None
-
-
 def ranked(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
-    """Return the complete trials that have all metrics, the best first: the Pareto front, then by the first metric."""
-    candidates = complete(trials, metrics)
-    front = {trial.number for trial in pareto_front(candidates, metrics)}
-    return sorted(candidates, key=lambda trial: (trial.number not in front, _losses(trial, metrics), trial.number))
-
-
-def complete(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
-    """Return the complete trials that have all metrics."""
-    return [t for t in trials if t.state == "complete" and all(t.mean(metric) is not None for metric in metrics)]
-
-
-def pareto_front(trials: Sequence[Trial], metrics: Mapping[str, Direction]) -> list[Trial]:
-    """Return those of some complete trials than which no other is better in a metric without being worse in another."""
-    losses = [_losses(trial, metrics) for trial in trials]
-    return [
-        trial
-        for trial, own in zip(trials, losses, strict=True)
-        if not any(other != own and all(b <= a for a, b in zip(own, other, strict=True)) for other in losses)
-    ]
-
-
-def _losses(trial: Trial, metrics: Mapping[str, Direction]) -> tuple[float, ...]:
-    return order_of([mean for metric in metrics if (mean := trial.mean(metric)) is not None], metrics)
+    """Return the complete trials that have all metrics, the best by the first metric first; ties by the next."""
+    means = {
+        trial.number: [mean for metric in metrics if (mean := trial.mean(metric)) is not None]
+        for trial in trials
+        if trial.state == "complete"
+    }
+    known = [trial for trial in trials if len(means.get(trial.number, ())) == len(metrics)]
+    return sorted(known, key=lambda trial: (order_of(means[trial.number], metrics), trial.number))
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
 from icalib.sweeps.study import proposals
 from icalib.sweeps.sweep import Trials, claimed, run_here, run_seeds
-from icalib.sweeps.trials import stage_under_way, sweep_trials
+from icalib.sweeps.trials import sweep_trials
 
 LOCAL = LocalExecutor(CPU, num_threads=1)
 HERE = run_here(LOCAL)
@@ -75,17 +75,6 @@ def test_no_trial_is_lost_and_no_finished_one_repeated(finished: SweepFolder, fi
     assert finished_before.keys() == {"0-s1", "1-s1"}
     for name, written in finished_before.items():
         assert (finished.path / "trials" / name / "result.json").stat().st_mtime_ns == written
-
-
-def test_progress_names_the_stage_of_trials_under_way(finished: SweepFolder) -> None:
-    last = finished.run_folder(0, 1).stages[-1]["name"]
-    assert stage_under_way(finished, 0) == last
-    assert stage_under_way(finished, 99) is None
-    events = finished.run_folder(0, 1).path / "events.jsonl"
-    whole = events.read_text()
-    events.write_text(whole + '{"event": "StageSta')  # being written
-    assert stage_under_way(finished, 0) is None
-    events.write_text(whole)
 
 
 def test_work_is_shared(finished: SweepFolder) -> None:

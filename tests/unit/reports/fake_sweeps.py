@@ -68,7 +68,6 @@ def finish(folder: SweepFolder, number: int, made: Made) -> None:
             validation=spreads,
             test={name: (mean - 0.01, deviation) for name, (mean, deviation) in spreads.items()},
             seeds=len(runs),
-            config="best/config.yaml",
         )
     )
 

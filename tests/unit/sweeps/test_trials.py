@@ -4,26 +4,10 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from unit.reports.fake_sweeps import Made, write_sweep
 
-from icalib.metrics.metric import Direction
 from icalib.sweeps.sweep import mean_of
-from icalib.sweeps.trials import Trial, pareto_front, sweep_trials
-
-METRICS: dict[str, Direction] = {"R@1": "maximize", "ECE": "minimize"}
-
-
-class Measured(Trial):  # pyright: ignore[reportGeneralTypeIssues]
-    """A trial whose means are its settings."""
-
-    def mean(self, metric: str) -> float | None:
-        return self.settings[metric]
-
-
-def _trials(*points: tuple[float, float]) -> list[Trial]:
-    return [Measured(number, "complete", {"R@1": recall, "ECE": ece}) for number, (recall, ece) in enumerate(points)]
+from icalib.sweeps.trials import sweep_trials
 
 
 def test_seeds_are_put_together_and_all_must_be_there(tmp_path: Path) -> None:
@@ -41,13 +25,3 @@ def test_a_metric_that_a_seed_has_no_value_of_has_no_mean(tmp_path: Path) -> Non
     runs = [folder.run_folder(0, seed) for seed in (1, 2, 3)]
     assert all(math.isnan(value) for value in mean_of(runs, "validation", "AUROC"))
     assert mean_of(runs[1:], "validation", "AUROC") == pytest.approx((0.75, 0.0707106781))
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
-def test_no_trial_is_better_than_one_on_the_front_and_all_others_have_a_better_one(
-    points: list[tuple[int, int]],
-) -> None:
-    front = {trial.number for trial in pareto_front(_trials(*points), METRICS)}
-    for number, (recall, ece) in enumerate(points):
-        is_beaten = any(r >= recall and e <= ece and (r, e) != (recall, ece) for r, e in points)
-        assert (number in front) != is_beaten
