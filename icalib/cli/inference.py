@@ -198,7 +198,6 @@ def why(
     pool: Annotated[
         str | None, typer.Argument(help="The pool's id, as predictions name it; none: list the worst mistakes.")
     ] = None,
-    out: Annotated[Path | None, place_option("HTML page to write; default: why.html in the run's folder.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show one pool's way through a run: what each part gave each candidate, and why its pseudo label is what it is.
@@ -209,10 +208,8 @@ def why(
     """
     from icalib.pipeline.why import mistakes
     from icalib.pipeline.why import why as find
-    from icalib.reports.why import print_mistakes, print_why, write_why
+    from icalib.reports.why import print_mistakes, print_why
 
-    if pool is None and out is not None:
-        raise SettingError("--out is the page of one pool. Name the pool, or leave --out out.")
     pull(run)
     if pool is None:
         wrong = mistakes(run)
@@ -222,9 +219,6 @@ def why(
         return
     found = find(run, pool)
     print_why(found)
-    page = write_why(found, out or run / "why.html", run.name)
-    push(page)
-    say(f"page: {near(page)}")
     if as_json:
         typer.echo(json.dumps(found.as_json()))
 

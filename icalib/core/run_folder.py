@@ -47,7 +47,7 @@ from icalib.core.yaml_text import read_mapping
 RUN_VERSION = 5
 
 _FILES = "files.json"
-_NOT_CHECKED = ("tb", "report.html", "why.html", "events.jsonl", "shift", _FILES)
+_NOT_CHECKED = ("tb", "report.html", "events.jsonl", "shift", _FILES)
 _RERUN = (
     "Run its `icalib run` command again: it writes what is damaged again. To use the folder unchecked, e.g. after you "
     f"changed that file on purpose, remove {_FILES}."

@@ -1,10 +1,9 @@
-"""What each model of a run read in one pool, for the terminal and as a page."""
+"""What each model of a run read in one pool, for the terminal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,7 +12,6 @@ from rich.text import Text
 
 from icalib.reports.comparison import MISSING, format_difference, format_value
 from icalib.reports.console import people_console, text_table
-from icalib.reports.page import write_page
 
 if TYPE_CHECKING:
     from icalib.pipeline.why import CandidateReading, Mistake, Reading, Why
@@ -33,7 +31,7 @@ def print_why(found: Why, console: Console | None = None) -> None:
     if found.note:
         console.print(Text(found.note, style="yellow"))
     for reading in found.readings:
-        headings = (Column("candidate", overflow="ellipsis", no_wrap=True, max_width=60), *columns(reading))
+        headings = (Column("candidate", overflow="fold", max_width=60), *columns(reading))
         rows = [(f"{_mark(one)} {one.text}", *cells(reading, one)) for one in reading.candidates]
         console.print(text_table(headings, rows, title=_title(reading), caption=reading.thresholds))
 
@@ -52,22 +50,6 @@ def print_mistakes(found: Sequence[Mistake]) -> None:
         for one in found
     ]
     people_console().print(text_table(headings, rows, title="Wrong, by falling confidence"))
-
-
-def write_why(found: Why, out: Path, title: str) -> Path:
-    """Write the same as one HTML page; returns `out`."""
-    tables = [
-        {
-            "title": _title(reading),
-            "thresholds": reading.thresholds,
-            "columns": columns(reading),
-            "rows": [(one, cells(reading, one)) for one in reading.candidates],
-        }
-        for reading in found.readings
-    ]
-    turns = [(utterance, _predicted(found, turn)) for turn, utterance in enumerate(found.pool.context)]
-    content = {"pool": found.pool, "split": found.split, "turns": turns, "tables": tables, "note": found.note}
-    return write_page("why.html.j2", out, title=title, **content)
 
 
 def _predicted(found: Why, turn: int) -> Sequence[str]:

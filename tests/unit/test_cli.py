@@ -49,7 +49,6 @@ def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
         (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
         (["score", "nowhere", "nowhere", "--split", "train"], "PAIRS have no splits"),
         (["score", "nowhere", "--data", "nowhere", "--rows-per-file", "5"], "--rows-per-file is for PAIRS"),
-        (["why", "nowhere", "--out", "why.html"], "Name the pool"),
         (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),
         (["show", "./my_method.py"], "named by its import path"),
     ],
