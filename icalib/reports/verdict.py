@@ -102,12 +102,14 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
     """
     fractions = sorted({float(run.result["labelled"]) for run in runs})
     if len(fractions) > 1:
-        parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
-        said = list(zip(fractions, parts, strict=True))
-        return Verdict(
-            tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
-            tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
-        )
+        sentences: list[str] = []
+        warnings: list[str] = []
+        for fraction in fractions:
+            found = verdict_of([run for run in runs if run.result["labelled"] == fraction])
+            start = f"{format_fraction(fraction)} labelled: "
+            sentences.append(start + " ".join(found.sentences))
+            warnings += [start + warning for warning in found.warnings]
+        return Verdict(tuple(sentences), tuple(warnings))
     rows = method_rows(run_results(runs))
     members, untested = {row.label: row.runs for row in rows}, ()
     if tests is None:
@@ -117,13 +119,6 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
             tests, untested = [], (f"Not tested: {error.found}. {error.cure}",)
     found = verdict([_facts(row, members[row.label]) for row in rows], tests)
     return replace(found, warnings=untested + found.warnings)
-
-
-def _together(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield warnings of comparisons by labelled fraction, once each, with the fractions unless all have it."""
-    for warning in dict.fromkeys(warning for _, warnings in said for warning in warnings):
-        fractions = [fraction for fraction, warnings in said if warning in warnings]
-        yield warning if len(fractions) == len(said) else f"{' and '.join(fractions)} labelled: {warning}"
 
 
 def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
@@ -200,32 +195,26 @@ def _paid(what: str, learner: MethodFacts | None, other: MethodFacts | None, tes
 
 
 def _probabilities(best: MethodFacts) -> str:
-    ece = best.means.get("ECE")
-    if ece is None or best.ece is None:
+    """Say whether the probabilities of all pairs and of each pool's best candidate can be used, or what is against it.
+
+    It is the first metric whose interval ends above USABLE_ECE.
+    """
+    if best.ece is None:
         return ""
-    measured = f"ECE {format_value(ece)}, 95 % interval {format_value(best.ece.low)}–{format_value(best.ece.high)}"
-    top1 = best.ece_top1
-    if best.ece.high <= USABLE_ECE:
-        if top1 is None or top1.high <= USABLE_ECE:
-            return f"The probabilities of {best} can be used as they are ({measured})."
-        if top1.low <= USABLE_ECE:
-            return (
-                f"The probabilities of {best} suit all pairs ({measured}); whether they suit the best candidate of "
-                f"each pool takes more test pools to tell (ECE_top1 {format_value(best.means['ECE_top1'])}, "
-                f"{format_value(top1.low)}–{format_value(top1.high)})."
-            )
-        better = _calibrated(best, "ECE_top1", top1.low)
-        cure = f": with `--set calibration=NAME` {_listed(better)}" if better else "; no calibrator is clearly better"
-        return (
-            f"The probabilities of {best} suit all pairs ({measured}), but not the best candidate of each pool "
-            f"(ECE_top1 {format_value(best.means['ECE_top1'])}){cure}."
-        )
-    better = _calibrated(best, "ECE", best.ece.low)
-    if better:
-        return f"Calibrate the probabilities of {best} ({measured}), by `--set calibration=NAME`: {_listed(better)}."
-    if best.ece.low <= USABLE_ECE:
-        return f"Whether the probabilities of {best} can be used takes more test pools to tell ({measured})."
-    return f"The probabilities of {best} can't be relied on ({measured}); no calibrator is clearly better."
+    intervals = {"ECE": best.ece, "ECE_top1": best.ece_top1}
+    above = [metric for metric, found in intervals.items() if found is not None and found.high > USABLE_ECE]
+    metric = above[0] if above else "ECE"
+    interval = intervals[metric] or best.ece
+    low, high = format_value(interval.low), format_value(interval.high)
+    measured = f"({metric} {format_value(best.means[metric])}, 95 % interval {low}–{high})"
+    which = f"of {best}" if metric == "ECE" else f"of the best candidate of each pool by {best}"
+    if not above:
+        return f"The probabilities {which} can be used as they are {measured}."
+    if better := _calibrated(best, metric, interval.low):
+        return f"Calibrate the probabilities {which} {measured}, by `--set calibration=NAME`: {_listed(better)}."
+    if interval.low <= USABLE_ECE:
+        return f"Whether the probabilities {which} can be used takes more test pools to tell {measured}."
+    return f"The probabilities {which} can't be relied on {measured}; no calibrator is clearly better."
 
 
 def _calibrated(best: MethodFacts, metric: str, below: float) -> list[str]:
