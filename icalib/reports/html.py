@@ -28,7 +28,6 @@ from icalib.reports.comparison import (
     by_data,
     by_shift,
     format_fraction,
-    format_seconds,
     format_value,
     method_rows,
     run_results,
@@ -55,6 +54,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         title=title,
         columns={name: find_metric(name) for name in columns},
         parts=[_data_part(name, group, columns) for name, group in by_data(results).items()],
+        has_rounds=any(run.round_folders for run in runs),
         splits=SPLITS,
         shift_columns={name: find_metric(name) for name in shift_columns},
         shifts=[(title, rows := method_rows(group), _best(rows, shift_columns)) for title, group in by_shift(shifts)],
@@ -140,7 +140,6 @@ def _method_part(
         "intervals": {metric: _interval(runs, metric) for metric in columns},
         "shown_seed": row.results[0]["seed"],
         "reliability": figure_json(charts.reliability_figure(scores, index)),
-        "summaries": run.round_summaries(),
         "settings": (run.path / "config.yaml").read_text(encoding="utf-8"),
         "runs": [_run_facts(member) for member in runs],
     }
@@ -162,15 +161,12 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
         sources = provenance.get("soft_labels", ())
         soft = [f" Soft labels of {source['num_pools']} pools: {source['annotator']}." for source in sources]
         return {
-            "name": run.name,
             "seed": config["seed"],
             "labelled": format_fraction(config["labelled"]),
             "pools": _pools_used(run),
-            "duration": format_seconds(run.result["seconds"]["total"]),
             "command": provenance["command"],
             "started": provenance["started"][:16].replace("T", " "),
             "environment": f"With {with_versions}; machine: {machine}; data digest {digest}.{generated}{''.join(soft)}",
-            "stages": run.stages,
             "summaries": tuple(run.round_summaries()),
         }
 
