@@ -56,7 +56,7 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
     None where the pools' texts are gone or the runs have no pool in common.
     """
     labels, first = tuple(runs), next(iter(runs.values()))
-    folder = pools_of(first)
+    folder = _pools_of(first)
     predictions = [_by_pool(run.predictions("test")) for run in runs.values()]
     shared = sorted(set[str].intersection(*(set(table) for table in predictions)))
     if folder is None or not shared:
@@ -79,7 +79,7 @@ def build_case_table(runs: Mapping[str, RunFolder]) -> CaseTable | None:
     return CaseTable(labels, len(shared), tuple(groups))
 
 
-def pools_of(run: RunFolder) -> Path | None:
+def _pools_of(run: RunFolder) -> Path | None:
     """Return the folder of a run's pools; None where they are gone, or were prepared again and are others now."""
     folder = local_path(run.config["data"])
     metadata = folder / POOLS_FILE

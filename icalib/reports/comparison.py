@@ -110,19 +110,21 @@ def shift_results(runs: Iterable[RunFolder]) -> list[Result]:
 
 def _settings(run: RunFolder) -> dict[str, str]:
     """Return a run's settings by dotted name as texts, with the digest of its pools, without what names it only."""
-    found = _flat({name: value for name, value in run.config.items() if name not in _NAMING})
-    return {**found, "data": run.data_digest}
+    found = flat_settings({name: value for name, value in run.config.items() if name not in _NAMING})
+    texts = {name: one if isinstance(one, str) else json.dumps(one, default=str) for name, one in found.items()}
+    return {**texts, "data": run.data_digest}
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return settings that have a value by their dotted names; a component is a setting with its short name."""
+    found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found |= _flat(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
+            found |= flat_settings(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
         elif name == "target":
             found[prefix.removesuffix(".")] = short_target(value)
         elif value is not None:
-            found[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+            found[f"{prefix}{name}"] = value
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,11 @@ from icalib.core.errors import DataError
 from icalib.core.files import read_json, reading
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import push
-from icalib.data.schema import POOLS_FILE, SPLITS
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
 from icalib.reports import charts, part_table
-from icalib.reports.case_table import build_case_table, pools_of
+from icalib.reports.case_table import build_case_table
 from icalib.reports.comparison import (
-    MISSING,
     SHIFT_COLUMNS,
     MethodRow,
     Result,
@@ -55,7 +52,6 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
         columns={name: find_metric(name) for name in columns},
         parts=[_data_part(name, group, columns) for name, group in by_data(results).items()],
         has_rounds=any(run.round_folders for run in runs),
-        splits=SPLITS,
         shift_columns={name: find_metric(name) for name in shift_columns},
         shifts=[(title, rows := method_rows(group), _best(rows, shift_columns)) for title, group in by_shift(shifts)],
         post_hoc_metrics=_POST_HOC_METRICS,
@@ -163,20 +159,9 @@ def _run_facts(run: RunFolder) -> dict[str, Any]:
         return {
             "seed": config["seed"],
             "labelled": format_fraction(config["labelled"]),
-            "pools": _pools_used(run),
+            "num_pools": f"{run.result['test']['num_pools']:,.0f}",
             "command": provenance["command"],
             "started": provenance["started"][:16].replace("T", " "),
             "environment": f"With {with_versions}; machine: {machine}; data digest {digest}.{generated}{''.join(soft)}",
             "summaries": tuple(run.round_summaries()),
         }
-
-
-def _pools_used(run: RunFolder) -> list[str]:
-    """Return the pools of each split, after the limit; a dash where neither the pool set nor a limit says."""
-    folder, limits = pools_of(run), run.config["limit"]
-    with reading(folder or run.path):
-        totals = {} if folder is None else read_json(folder / POOLS_FILE)["num_pools"]
-        used = {split: f"{total:,}" for split, total in totals.items()}
-        limited = {split: limit for split, limit in limits.items() if limit and limit < totals.get(split, math.inf)}
-        used |= {split: f"{limit:,} (limit)" for split, limit in limited.items()}
-        return [used.get(split, MISSING) for split in SPLITS]

@@ -31,7 +31,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import RoundSummary
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.pairs import PoolScores
-from icalib.reports.comparison import COLUMNS, with_outside_metrics
+from icalib.reports.comparison import COLUMNS, flat_settings, with_outside_metrics
 
 ROUND_TAGS = {
     "round/pools_selected": "num_pools_selected",
@@ -129,21 +129,11 @@ def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Any, int]]:
         yield scalar(tag, value), last_step  # the HParams page reads its metrics there
     scores = PoolScores.from_predictions(run.predictions("test"))
     yield pr_curve("class/precision_recall", scores.label, scores.prob), last_step
-    for summary in hparams(flat_settings(run.config), shown):
+    for summary in hparams(tracked_settings(run.config), shown):
         yield summary, 0
 
 
-def flat_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
-    """Dotted settings with a value, in a form that the HParams page can show."""
-    flat: dict[str, int | float | str] = {}
-
-    def add(prefix: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                add(f"{prefix}.{key}", inner)
-        elif value is not None:
-            flat[prefix] = value if isinstance(value, (int, float, str)) else str(value)
-
-    for key in _HPARAMS:
-        add(key, config[key])
-    return flat
+def tracked_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
+    """Return what distinguishes runs, in a form that the HParams page can show."""
+    found = flat_settings({name: config[name] for name in _HPARAMS})
+    return {name: value if isinstance(value, (int, float, str)) else str(value) for name, value in found.items()}

@@ -18,7 +18,7 @@ from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Event, RunUpdated
 from icalib.core.files import content_digest
 from icalib.core.run_folder import RunFolder
-from icalib.reports.tensorboard import ROUND_TAGS, flat_settings, member_of
+from icalib.reports.tensorboard import ROUND_TAGS, member_of, tracked_settings
 
 
 class TrackedRun(NamedTuple):
@@ -93,7 +93,7 @@ def _mlflow_run(mlflow: Any, folder: RunFolder) -> TrackedRun:
     tags = {"icalib_run": content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})}
     found = client.search_runs([experiment], f"tags.icalib_run = '{tags['icalib_run']}'", max_results=1)
     run = found[0] if found else client.create_run(experiment, tags=tags, run_name=folder.name)
-    for name, value in flat_settings(folder.config).items():
+    for name, value in tracked_settings(folder.config).items():
         client.log_param(run.info.run_id, _mlflow_name(name), str(value)[:6000])
     return TrackedRun(
         lambda name, value, step: client.log_metric(run.info.run_id, _mlflow_name(name), value, step=step),
@@ -120,5 +120,5 @@ def _wandb_run(wandb: Any, folder: RunFolder) -> TrackedRun:
     # Learning curves count steps and rounds count rounds: neither is the number of calls.
     run.define_metric("step", hidden=True)
     run.define_metric("*", step_metric="step")
-    run.config.update(flat_settings(folder.config), allow_val_change=True)
+    run.config.update(tracked_settings(folder.config), allow_val_change=True)
     return TrackedRun(lambda name, value, step: run.log({name: value, "step": step}), run.finish)
