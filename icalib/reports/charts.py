@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,12 +41,11 @@ def seeds_line(index: int, means: Sequence[float | None], deviations: Sequence[f
 
 
 def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
-    """Fraction of right pairs against mean probability in ten bins, with Wilson intervals; counts below (log)."""
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.05)
+    """Fraction of right pairs against mean probability in ten bins, with Wilson intervals."""
+    figure = go.Figure()
     used = [one for one in reliability_table(scores.prob, scores.label).to_pylist() if one["n"]]
-    counts = [one["n"] for one in used]
     diagonal = {"color": NEUTRAL, "width": 1, "dash": "dash"}
-    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, hoverinfo="skip", row=1, col=1)
+    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, hoverinfo="skip")
     figure.add_scatter(
         x=[one["conf"] for one in used],
         y=[one["acc"] for one in used],
@@ -57,30 +55,15 @@ def reliability_figure(scores: PoolScores, index: int) -> go.Figure:
             "thickness": 1.4,
             "width": 3,
         },
-        customdata=counts,
+        customdata=[one["n"] for one in used],
         hovertemplate="probability %{x:.3f}<br>right %{y:.3f}<br>%{customdata:,} pairs<extra></extra>",
         mode="lines+markers",
         line=line_style(index, 1.5) | {"dash": "solid"},
         marker={"size": 8},
-        row=1,
-        col=1,
     )
-    figure.add_bar(
-        x=[(one["lo"] + one["hi"]) / 2 for one in used],
-        y=counts,
-        width=0.096,
-        marker_color=line_style(index)["color"],
-        opacity=0.75,
-        hovertemplate="%{y:,} pairs<extra></extra>",
-        row=2,
-        col=1,
-    )
-    figure.update_xaxes(range=[-0.02, 1.02], dtick=0.25)
-    figure.update_xaxes(row=2, title_text="probability")
-    figure.update_yaxes(row=1, range=[-0.02, 1.02], dtick=0.25, title_text="fraction right")
-    decades = math.ceil(math.log10(max(counts)))
-    figure.update_yaxes(row=2, type="log", dtick=1, range=[-0.3, max(1, decades)], title_text="pairs")
-    figure.update_layout(height=400, showlegend=False)
+    figure.update_xaxes(range=[-0.02, 1.02], dtick=0.25, title_text="probability")
+    figure.update_yaxes(range=[-0.02, 1.02], dtick=0.25, title_text="fraction right")
+    figure.update_layout(height=340, showlegend=False)
     return figure
 
 
