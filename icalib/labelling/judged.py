@@ -26,7 +26,7 @@ from icalib.score_files.scores import Columns, read_scores
 
 METRICS = ("R@1", "MAP")
 MIN_JUDGED = 30
-"""With 20, 95 % intervals cover in 91 to 99 % of simulations, with 30 in 94 to 98 % (benchmarks/judged.py)."""
+"""With 20, 95 % intervals cover in 91 to 99 % of simulations, with 30 in 94 to 98 % (docs/results/judged.yaml)."""
 _LARGE_SHIFT = 3.0  # standard errors
 
 

@@ -2,7 +2,8 @@
 
 The estimate is that of PPI++ (Angelopoulos, Duchi and Zrnic 2023) for a mean, which with λ fitted by least squares is
 the regression estimator of double sampling (Cochran 1977, chapter 12). Its normal interval covers too rarely with 30 to
-100 judged pools (benchmarks/judged.py); here it is Wilson's, which suits proportions near 1, with Student's quantile.
+100 judged pools (docs/results/judged.yaml); here it is Wilson's, which suits proportions near 1, with Student's
+quantile.
 """
 
 from __future__ import annotations
