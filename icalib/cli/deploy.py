@@ -137,9 +137,6 @@ def serve(
     max_candidates: Annotated[
         int, typer.Option(min=1, help="Maximum candidates in a request; more get 413.")
     ] = DEFAULT_LIMITS.max_candidates,
-    max_text: Annotated[
-        int, typer.Option(min=1, help="Maximum characters of a text; longer ones get 422.")
-    ] = DEFAULT_LIMITS.max_text_chars,
     max_pending: Annotated[
         int, typer.Option(min=1, help="Maximum requests that wait at a time; others get 429.")
     ] = DEFAULT_LIMITS.max_pending,
@@ -159,9 +156,7 @@ def serve(
     from icalib.serving.limits import read_token
     from icalib.serving.served_run import ServedRun
 
-    limits = Limits(
-        max_body_bytes=max_body, max_candidates=max_candidates, max_text_chars=max_text, max_pending=max_pending
-    )
+    limits = Limits(max_body_bytes=max_body, max_candidates=max_candidates, max_pending=max_pending)
     token = read_token(token_file, host, say)
     starting("serve")
     pull(run)

@@ -7,7 +7,7 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -53,7 +53,6 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
 
     async def answer(request: AbstractRequest, http: Request) -> Any:
         context, candidates = request.question()
-        _check_lengths([*(turn.text for turn in context), *candidates], limits)
         try:
             request.check(run)
         except (SettingError, DataError) as error:
@@ -63,8 +62,6 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
             table = await _while_connected(http, score(pool))
         scored = Scored(run, unlabelled_scores(table, [pool]), table)
         monitor.best.observe(float(scored.scores.prob[scored.ranking()[0]]))
-        if len(candidates) not in run.usual_sizes:
-            monitor.unusual.inc()
         return request.response(scored)
 
     @app.post("/rerank")
@@ -201,16 +198,6 @@ def _path(scope: Scope) -> str:
     return scope["path"].removeprefix(scope.get("root_path", "")) or "/"
 
 
-def _check_lengths(texts: Sequence[str], limits: Limits) -> None:
-    longest = max(map(len, texts))
-    if longest > limits.max_text_chars:
-        raise HTTPException(
-            422,
-            f"found a text of {longest} characters. Expected at most {limits.max_text_chars}: shorten it, or raise "
-            "--max-text.",
-        )
-
-
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _TENTHS = tuple(step / 10 for step in range(1, 11))
 
@@ -225,8 +212,6 @@ class Monitor:
         )
         what = "Seconds from a request's headers to its response."
         self.seconds = Histogram("icalib_request_seconds", what, ["path"], buckets=_SECONDS, registry=registry)
-        what = "Questions with another number of candidates than the run's validation pools."
-        self.unusual = Counter("icalib_unusual_questions", what, registry=registry)
         self.pending = Gauge("icalib_pending_requests", "Requests that wait for scores.", registry=registry)
         what = "Calibrated probability of each question's best candidate."
         self.best = Histogram("icalib_best_probability", what, buckets=_TENTHS, registry=registry)

@@ -26,7 +26,6 @@ class Limits:
 
     max_body_bytes: int = 4 * 2**20  # maximum size of a request's body
     max_candidates: int = 1000  # maximum number of candidates in a request
-    max_text_chars: int = 100_000  # maximum length of a text, of which the model reads `encoder.budget` tokens
     max_turns: int = 1000  # maximum number of utterances in a context, of which the run reads the last ones
     max_pending: int = 256  # maximum number of requests that are sent or wait for scores at a time
     body_timeout_s: float = 30.0  # maximum time between a request's headers and the end of its body

@@ -47,11 +47,6 @@ class ServedRun:
         """Maximum number of utterances of a context."""
         return self.run.folder.context_turns
 
-    @property
-    def usual_sizes(self) -> list[int]:
-        """Numbers of candidates of the validation pools."""
-        return self.guarantees.validation_sizes.tolist()
-
     def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
         """Return the pool of a question."""
         return unlabelled_pool(_POOL_ID, context[-self.context_turns :], candidates)
@@ -68,7 +63,7 @@ class ServedRun:
             "seed": settings.seed,
             "decision_threshold": fitted.decision_threshold,
             "context_turns": self.context_turns,
-            "candidates_in_validation": self.usual_sizes,
+            "candidates_in_validation": self.guarantees.validation_sizes.tolist(),
         }
 
 

@@ -59,7 +59,7 @@ def application(runs: dict[str, Path]) -> FastAPI:
 @pytest.fixture(scope="module")
 def small(runs: dict[str, Path]) -> FastAPI:
     """It takes ten candidates of a hundred characters."""
-    return application_of(runs["bert"], Limits(max_candidates=10, max_text_chars=100))
+    return application_of(runs["bert"], Limits(max_candidates=10))
 
 
 def body(path: str, texts: list[Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -161,7 +161,6 @@ def test_bodies_that_are_no_requests(path: str, content: bytes, status: int, fou
         (["\ud800", "a"], "unicode"),
         (["a"] * 11, "found 11 candidates. Expected at most 10"),
         ([1] * 11, "found 11 candidates. Expected at most 10"),
-        (["a", "b" * 101], "found a text of 101 characters"),
     ],
 )
 def test_texts_that_are_refused(path: str, texts: Any, found: str, small: FastAPI) -> None:
