@@ -102,14 +102,12 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
     """
     fractions = sorted({float(run.result["labelled"]) for run in runs})
     if len(fractions) > 1:
-        sentences: list[str] = []
-        warnings: list[str] = []
-        for fraction in fractions:
-            found = verdict_of([run for run in runs if run.result["labelled"] == fraction])
-            start = f"{format_fraction(fraction)} labelled: "
-            sentences.append(start + " ".join(found.sentences))
-            warnings += [start + warning for warning in found.warnings]
-        return Verdict(tuple(sentences), tuple(warnings))
+        parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
+        said = list(zip(fractions, parts, strict=True))
+        return Verdict(
+            tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
+            tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
+        )
     rows = method_rows(run_results(runs))
     members, untested = {row.label: row.runs for row in rows}, ()
     if tests is None:
@@ -119,6 +117,13 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
             tests, untested = [], (f"Not tested: {error.found}. {error.cure}",)
     found = verdict([_facts(row, members[row.label]) for row in rows], tests)
     return replace(found, warnings=untested + found.warnings)
+
+
+def _together(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield warnings of comparisons by labelled fraction, once each, with the fractions unless all have it."""
+    for warning in dict.fromkeys(warning for _, warnings in said for warning in warnings):
+        fractions = [fraction for fraction, warnings in said if warning in warnings]
+        yield warning if len(fractions) == len(said) else f"{' and '.join(fractions)} labelled: {warning}"
 
 
 def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from icalib.core.run_tables import RoundSummary
 from icalib.metrics.significance import Interval
 from icalib.reports.paired_tests import MethodTest
-from icalib.reports.verdict import MethodFacts, verdict
+from icalib.reports.verdict import MethodFacts, _together, verdict
 
 
 def facts(label: str, mean: float, *, trained: bool = True, ranks: bool = True, **more: Any) -> MethodFacts:
@@ -131,3 +131,8 @@ def test_the_best_has_the_largest_mean_and_beats_whom_the_tests_say(means: list[
     for one in others:
         significant = p_of[frozenset((best.label, one.label))] < 0.05
         assert (one.label in beaten, one.label in perhaps) == (significant, not significant)
+
+
+def test_warnings_of_several_labelled_fractions_say_of_which_unless_of_all() -> None:
+    found = _together([("1 %", ["few labels", "one seed"]), ("5 %", ["one seed"])])
+    assert list(found) == ["1 % labelled: few labels", "one seed"]
