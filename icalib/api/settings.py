@@ -78,18 +78,14 @@ def composed(
     own: Mapping[str, Any] | None = None,
     lenient: bool = False,
 ) -> Method:
-    """Return a method with a preset, then its variant's settings, then others; arguments as for `run_settings`.
-
-    The start of a setting's name may be left out where the rest is unique.
-    """
+    """Return a method with a preset, then its variant's settings, then others; arguments as for `run_settings`."""
     from icalib.core.component import with_settings
     from icalib.methods.catalogue import load_method
 
     base, _, variant = name.partition("@")
     method = with_settings(load_method(base), preset_settings(base, preset, lenient=lenient))
     own = parsed_settings(variant.split(",") if variant else ()) if own is None else own
-    method = with_settings(method, _in_full(method, own))
-    wanted = _in_full(method, settings or {})
+    method, wanted = with_settings(method, own), settings or {}
     return with_settings(method, {path: wanted[path] for path in _fitting(method, wanted)} if lenient else wanted)
 
 
@@ -160,12 +156,6 @@ def check_preset(preset: str | None, names: Sequence[str]) -> None:
         raise SettingError(f"none of these methods has a preset `{preset}`; {available}.")
 
 
-def _in_full(method: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    from icalib.core.component import full_path
-
-    return {full_path(method, path): value for path, value in settings.items()}
-
-
 def _fitting(method: Any, paths: Collection[str]) -> list[str]:
     """Return the paths that a method has, or gets by another of them: a component that is replaced brings its own."""
     from icalib.core.component import has_setting
@@ -180,10 +170,10 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
     """Refuse a setting that fits none of some methods; the error names the setting that is most like it."""
     from difflib import get_close_matches
 
-    from icalib.core.component import described, full_path
+    from icalib.core.component import described
 
     for path in settings:
-        if not any(full_path(method, path) in _fitting(method, _in_full(method, settings)) for method in methods):
+        if not any(path in _fitting(method, settings) for method in methods):
             near = get_close_matches(path, {name for method in methods for name, _, _ in described(method)}, n=1)
             hint = f" Did you mean `{near[0]}`?" if near else ""
             raise SettingError(

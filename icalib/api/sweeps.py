@@ -127,7 +127,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     )
     check_fits(base, read_pool_set(base.data))
     first, *_ = proposals(chosen, base.settings, settings.sampler, 1)  # errors in the space come before anything starts
-    return chosen, settings, base, _ignored(chosen, base, template.settings, first)
+    return chosen, settings, base, _ignored(chosen, template.settings, first)
 
 
 def _digest(method: Method) -> str:
@@ -136,12 +136,9 @@ def _digest(method: Method) -> str:
     return content_digest({"settings": settings, "outside": outside} if outside else settings)
 
 
-def _ignored(chosen: Space, base: RunConfig, given: Collection[str], first: Proposal) -> str:
+def _ignored(chosen: Space, given: Collection[str], first: Proposal) -> str:
     """Return what to say of settings by --set that the space replaces in its first trial, and so probably in all."""
-    from icalib.core.component import full_path
-
-    replaced = [path for path in (full_path(base.settings, name) for name in given) if path in first.settings]
-    if not replaced:
+    if not (replaced := [path for path in given if path in first.settings]):
         return ""
     return (
         f"the space {chosen.name} sets {', '.join(replaced)} itself, so that --set has no effect there. To try other "

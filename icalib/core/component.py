@@ -224,17 +224,6 @@ def has_setting(settings: BaseModel, path: str) -> bool:
     return path in _paths(settings)
 
 
-def full_path(settings: BaseModel, path: str) -> str:
-    """`path` from the top, where its first name is that of a setting further down: regime.generator for generator."""
-    first, dot, rest = path.partition(".")
-    if first in type(settings).model_fields:
-        return path
-    found = [whole for whole in _paths(settings) if whole.rpartition(".")[2] == first]
-    if len(found) > 1:
-        raise SettingError(f"`{path}` may stand for several settings: {', '.join(found)}. Write one of them in full.")
-    return f"{found[0]}{dot}{rest}" if found else path
-
-
 def _paths(settings: BaseModel, prefix: str = "") -> Iterator[str]:
     for name in type(settings).model_fields:
         yield f"{prefix}{name}"

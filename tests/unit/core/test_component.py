@@ -13,7 +13,6 @@ from icalib.core.component import (
     ComponentConfig,
     Settings,
     component_class,
-    full_path,
     has_setting,
     validated,
     with_setting,
@@ -63,20 +62,6 @@ class Car(Settings):
     wheels: Wheels = Wheels()
     spare: Wheels | None = None
     limits: dict[str, int] = Field(default_factory=dict)
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("glow", "engine.glow"), ("engine.power", "engine.power"), ("limits", "limits"), ("nothing", "nothing")],
-)
-def test_a_name_stands_for_the_one_setting_that_has_it(path: str, expected: str) -> None:
-    class Pair(Settings):
-        left: Car = Car()
-        right: Car = Car()
-
-    assert full_path(Car(), path) == expected
-    with pytest.raises(SettingError, match=r"left\.engine, right\.engine\."):
-        full_path(Pair(), "engine.glow")
 
 
 @pytest.mark.parametrize(
