@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,20 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import RunOptions, parsed_fractions, place_option
-from icalib.cli.output import say, starting
-from icalib.core.errors import IcalibError, SettingError
+from icalib.cli.options import Dry, RunOptions, parsed_fractions, place_option
+from icalib.cli.output import say, show_stages, starting
+from icalib.core.errors import SettingError
 from icalib.core.storage import push
 
 if TYPE_CHECKING:
-    from icalib.pipeline.config import RunConfig
-    from icalib.reports.paper_table import Reproduction, TableRow
+    from icalib.reports.paper_table import Reproduction
 
 
 @verb
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(help="A table's name (see --list), or a YAML file of the same form.")
+        str | None, typer.Argument(help="A table's name, or a YAML file of the same form; none: list the tables.")
     ] = None,
     *,
     data: Annotated[Path | None, place_option("Pool folder that `icalib prepare` made.")] = None,
@@ -38,8 +36,7 @@ def reproduce(
         int | None, typer.Option(min=1, help="Runs of each row, with seeds 1 to N; default: as many as the paper has.")
     ] = None,
     options: RunOptions,
-    dry: Annotated[bool, typer.Option("--dry", help="Only show what would run and what exists already.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="List the tables.")] = False,
+    dry: Dry = False,
 ) -> None:
     """Make a table or figure of the papers again: ours beside theirs.
 
@@ -56,7 +53,7 @@ def reproduce(
     from icalib.reports.paper_table import Reproduction, corpus_of
     from icalib.tables.table import load_table, table_names
 
-    if listed or table is None:
+    if table is None:
         for name in table_names():
             found = load_table(name)
             typer.echo(f"{name:<16}{found.source}: {found.title}")
@@ -89,7 +86,13 @@ def reproduce(
     if (command := reproduction.prepare_hint(wanted, template.data)) is not None:
         say(f"pools as in the paper: {command}")
     if dry:
-        _say_plan(planned, options.runs.resolve(), fresh=options.fresh)
+        from icalib.pipeline.dry import dry as dry_stages
+
+        for row in planned:
+            if row.error:
+                say(f"{row.row.label} ({row.row.method}) can't run: {row.error}")
+        runs = [config for row in planned for config in row.settings]
+        show_stages(dry_stages(runs, options.runs.resolve(), fresh=options.fresh), as_json=False)
         return
     with session(template) as active:
         done = [reproduction.run_row(row, others, template, active) for row in planned]
@@ -98,31 +101,6 @@ def reproduce(
     folder = options.runs / reproduction.experiment_of(wanted, template)
     page = folder / f"{Path(table).stem}-{pool_set.name}.html"
     _show(replace(made, rows=tuple(done)), page)
-
-
-def _say_plan(rows: Sequence[TableRow], runs: Path, *, fresh: bool) -> None:
-    for one in rows:
-        if one.error:
-            say(f"{one.row.label} ({one.row.method}) can't run: {one.error}")
-        for settings in one.settings:
-            say(_planned(settings, runs, fresh=fresh))
-
-
-def _planned(settings: RunConfig, runs: Path, *, fresh: bool) -> str:
-    """Return what would become of a run: also whether its folder has one with other settings, which fails the row."""
-    from icalib.core.storage import pull
-    from icalib.pipeline.claim import is_started
-    from icalib.pipeline.run import run_folder_of
-
-    folder = run_folder_of(settings, runs)
-    if fresh:
-        return f"to run    {folder.name}"
-    pull(folder.path, leave_out="checkpoints")
-    try:
-        is_finished = is_started(folder, settings) and folder.is_finished
-    except IcalibError as error:
-        return f"in the way  {folder.name}: {error}"
-    return f"{'finished' if is_finished else 'to run  '}  {folder.name}"
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:

@@ -10,14 +10,11 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Data, Dry, Json, Labelled, RunOptions, parsed_fractions, place_option
-from icalib.cli.output import near, say, say_views, show_sweep, starting
+from icalib.cli.output import near, say, say_views, show_stages, show_sweep, starting
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from icalib.api.sweeps import SweepKeywords
-    from icalib.pipeline.dry import DryStage
 
 
 @verb
@@ -39,7 +36,7 @@ def run(
 
     keywords = options.keywords()
     if dry:
-        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), as_json=as_json)
+        show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), as_json=as_json)
         return
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     from icalib.reports.terminal import print_result, print_verdict
@@ -82,7 +79,7 @@ def compare(
     keywords = options.keywords()
     if dry:
         stages = dry_comparison(methods, data, labelled=labelled, seeds=seeds, **keywords)
-        _show_stages(stages, as_json=as_json)
+        show_stages(stages, as_json=as_json)
         return
     compared = compare(methods, data, labelled=labelled, seeds=seeds, shift=shift or (), **keywords)
     from icalib.reports.terminal import print_runs, print_shifts
@@ -92,15 +89,6 @@ def compare(
     say_views(compared.report, compared.report.parent)
     if as_json:
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
-
-
-def _show_stages(stages: Sequence[DryStage], *, as_json: bool) -> None:
-    from icalib.pipeline.dry import summary
-    from icalib.reports.terminal import print_stages
-
-    print_stages(stages)
-    if as_json:
-        typer.echo(json.dumps(summary(stages)))
 
 
 @verb

@@ -160,7 +160,7 @@ def load_table(name: str) -> Table:
     except FileNotFoundError as error:
         near = get_close_matches(name, table_names(), n=3)
         hint = f"Did you mean {' or '.join(near)}? " if near else ""
-        raise SettingError(f"no table `{name}`. {hint}`icalib reproduce --list` lists them all.") from error
+        raise SettingError(f"no table `{name}`. {hint}`icalib reproduce` lists them all.") from error
     except (OSError, ValueError) as error:
         raise SettingError(
             f"{path} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of "
