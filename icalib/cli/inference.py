@@ -252,12 +252,12 @@ def predict(
     --sets each line lists enough candidates to contain a right one with the probability asked for. Both are tested on
     the run's test pools and hold for questions that are like them.
     """
-    from icalib.core.files import atomic_write, check_no_folder, check_other_file
+    from icalib.core.files import atomic_write, check_file, check_other_file
     from icalib.data.questions import read_questions
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
     if out is not None:
-        check_no_folder(out)
+        check_file(out)
         check_other_file(out, file, "file of questions")
     ranker = LoadedRanker.load(run)
     pull(file)

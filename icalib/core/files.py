@@ -41,18 +41,13 @@ FOLDER_NAME = r"^\w[\w.-]*$"  # pattern of the folder names that users may choos
 def atomic_write(path: str | Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside a file that is renamed to it if the block succeeds, and removed if it fails.
 
-    What killed processes left there is removed first. A symbolic link stays one, and a pipe or a device gets the bytes.
-    A StorageError says that `path` is a folder, or that the disk is full or can't be written.
+    What killed processes left there is removed first. A symbolic link stays one. A StorageError says that `path` is a
+    folder, a pipe or a device, or that the disk is full or can't be written.
     """
     path = Path(path)
     with _explained(path):
-        check_no_folder(path)
-        descriptor = _descriptor(path)
-        if descriptor is None and (path.is_file() or not os.path.exists(path)):
-            written = _replaced(path)
-        else:
-            written = _copied(path if descriptor is None else descriptor)
-        with written as temporary:
+        check_file(path)
+        with _replaced(path) as temporary:
             yield temporary
 
 
@@ -89,27 +84,6 @@ def _replaced(path: Path) -> Generator[Path, None, None]:
         remove_path(temporary)
 
 
-def _descriptor(path: Path) -> int | None:
-    """Return the number of this process's open file that a path names, as /dev/stdout does; None for other paths.
-
-    Opened by its path, a file that standard output is redirected to would be written from its start.
-    """
-    if path.is_symlink():
-        for link in (path, path.parent / os.readlink(path)):
-            if os.path.realpath(link.parent) == f"/proc/{os.getpid()}/fd":
-                return int(link.name)
-    return None
-
-
-@contextmanager
-def _copied(target: Path | int) -> Generator[Path, None, None]:
-    with tempfile.TemporaryDirectory() as folder:
-        temporary = Path(folder) / "written"  # writers of Parquet seek, which a pipe can't
-        yield temporary
-        with temporary.open("rb") as source, open(target, "wb", closefd=isinstance(target, Path)) as file:
-            shutil.copyfileobj(source, file)
-
-
 def give_usual_mode(path: Path) -> None:
     """Give the files at a path that are their owner's alone, as safetensors makes its, the mode that the umask says."""
     for file in path.rglob("*") if path.is_dir() else (path,):
@@ -125,10 +99,13 @@ def _usual_mode() -> int:
         return stat.S_IMODE(path.stat().st_mode)
 
 
-def check_no_folder(path: Path) -> None:
-    """Refuse to write a file where a folder is."""
-    if os.path.isdir(path):  # False where it can't be known, which the write will show
-        raise StorageError(f"can't write '{path}': it is a folder. Name a file.")
+def check_file(path: Path) -> None:
+    """Refuse to write a file where a folder, a pipe or a device is."""
+    # /dev/stdout and the like may lead to a file that has more than this output
+    is_stream = os.path.realpath(path.parent) in ("/dev", f"/proc/{os.getpid()}/fd")
+    if is_stream or (os.path.exists(path) and not os.path.isfile(path)):  # False where it can't be known
+        kind = "a folder" if os.path.isdir(path) else "a pipe or a device"
+        raise StorageError(f"can't write '{path}': it is {kind}. Name a file.")
 
 
 def check_other_file(out: Path, source: Path, what: str) -> None:
