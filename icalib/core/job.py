@@ -94,7 +94,8 @@ class LocalJob(Job):
 class ShardedJob(Job):
     """A job that is cut into shards, which any process can compute; each leaves one file, whole or not at all.
 
-    A shard's result depends on the job and the shard alone.
+    A shard's result depends on the job and the shard alone; one thread computes it, so that it does not depend on the
+    machine's number of cores.
     """
 
     verb: ClassVar[str]
@@ -110,11 +111,6 @@ class ShardedJob(Job):
     def is_quick(self) -> bool:
         """Whether all shards together take a few seconds at most."""
         return False
-
-    @property
-    def num_threads(self) -> int:
-        """Threads that one shard may use. With one the result does not depend on the machine's number of cores."""
-        return 1
 
     def shards(self) -> Sequence[Any]:
         """A description of each shard that `compute_shard` takes."""

@@ -74,7 +74,7 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
 
     shards, fields, use_gpu = job.shards(), job.to_json(), resources.use_gpu and job.uses_models
     task = ray.remote(
-        num_cpus=0 if use_gpu else job.num_threads,
+        num_cpus=0 if use_gpu else 1,
         num_gpus=resources.num_gpus if use_gpu else 0,
         max_calls=max_calls(use_gpu),
         max_retries=3,
@@ -139,7 +139,7 @@ def _shards_per_task(num_missing: int, resources: Resources) -> int:
 
 def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
     job, target = read_job(fields), local_path(folder)
-    torch.set_num_threads(job.num_threads)
+    torch.set_num_threads(1)
     job.pull()
     device = _device(job)
     try:

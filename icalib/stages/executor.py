@@ -83,7 +83,7 @@ class LocalExecutor:
         """Compute the shards sequentially."""
         shards = job.shards()
         device = self._device if job.uses_models else torch.device("cpu")
-        with num_threads(job.num_threads), reraise_oom(job.verb, job.memory_advice):
+        with num_threads(1), reraise_oom(job.verb, job.memory_advice):
             for index, shard in enumerate(shards):
                 emit(Progress(stage, index, len(shards), "shards"))
                 if not job.shard_path(folder, index).is_file():
