@@ -14,9 +14,9 @@ from icalib.core.errors import SettingError
 from icalib.core.storage import local_path, push
 
 if TYPE_CHECKING:
+    from icalib.core.stage_cache import Stage
     from icalib.data.schema import Split
     from icalib.pipeline.config import RunConfig
-    from icalib.pipeline.dry import DryStage
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
 
@@ -70,19 +70,19 @@ def dry_run(
     labelled: float | None,
     seed: int | None,
     **options: Unpack[RunKeywords],
-) -> list[DryStage]:
+) -> list[Stage]:
     """Return the stages of a run without computing any; the arguments are those of `run`."""
     return _dry([_chosen(method, data, labelled, seed, options)], options)
 
 
 def dry_comparison(
     methods: Sequence[str], data: str | Path, labelled: float | None, seeds: int, **options: Unpack[RunKeywords]
-) -> list[DryStage]:
+) -> list[Stage]:
     """Return the stages of a comparison without computing any; the arguments are those of `compare`."""
     return _dry(comparison_settings(methods, RunTemplate.of(options, data, labelled), seeds), options)
 
 
-def _dry(chosen: Sequence[RunConfig], options: RunKeywords) -> list[DryStage]:
+def _dry(chosen: Sequence[RunConfig], options: RunKeywords) -> list[Stage]:
     from icalib.pipeline.dry import dry
 
     place, fresh = Place.of(options, known=RunKeywords), options.get("fresh", False)

@@ -7,7 +7,7 @@ students whose pseudo labels are not yet known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, final
@@ -29,26 +29,16 @@ from icalib.stages.executor import LocalExecutor
 from icalib.training.job import TrainingJob
 
 
-@final
-@dataclass(frozen=True)
-class DryStage:
-    """A stage that a run needs; stages with the same digest are computed once."""
-
-    name: StageName
-    digest: str
-    is_cached: bool
-
-
-def dry(chosen: Sequence[RunConfig], runs: Path, *, fresh: bool = False) -> list[DryStage]:
+def dry(chosen: Sequence[RunConfig], runs: Path, *, fresh: bool = False) -> list[Stage]:
     """Return the distinct stages of runs that share the stage cache in `runs`, in order; `fresh` reuses none."""
-    found: dict[str, DryStage] = {}
+    found: dict[str, Stage] = {}
     for config in chosen:
         for stage in _stages(config, runs):
-            found.setdefault(stage.digest, replace(stage, is_cached=stage.is_cached and not fresh))
+            found.setdefault(stage.digest, replace(stage, reused=stage.reused and not fresh))
     return list(found.values())
 
 
-def _stages(config: RunConfig, runs: Path) -> list[DryStage]:
+def _stages(config: RunConfig, runs: Path) -> list[Stage]:
     """Return the stages that a run requests if nothing is computed."""
     pool_set = read_pool_set(config.data)
     with TemporaryDirectory(prefix="icalib-") as scratch:
@@ -66,14 +56,13 @@ class _DryCache:
     """Returns cached stages, and in place of others a folder with what the regime reads next."""
 
     def __init__(self, root: Path, scratch: Path) -> None:
-        self.stages: list[DryStage] = []
+        self.stages: list[Stage] = []
         self._root, self._scratch = root, scratch
 
     def run(self, name: StageName, job: Job, build: Callable[[Path], None]) -> Stage:
         """Return the stage of a job without building it."""
-        found = cached_stage(self._root, name, job)
-        stage = found or self._placeholder(name, job)
-        self.stages.append(DryStage(name, stage.digest, found is not None))
+        stage = cached_stage(self._root, name, job) or self._placeholder(name, job)
+        self.stages.append(stage)
         return stage
 
     def _placeholder(self, name: StageName, job: Job) -> Stage:
@@ -90,9 +79,9 @@ class _DryCache:
             labels = {"pool_id": [digest], "candidate": [0], "label": [1], "view": ["plain"]}
             pq.write_table(pa.table(labels), folder / "pseudo-000000.parquet")
             write_json(folder / SUMMARY, {"num_pools_selected": 1})
-        return Stage(name, digest, folder, reused=True, seconds=0.0)
+        return Stage(name, digest, folder, reused=False, seconds=0.0)
 
 
-def summary(stages: Sequence[DryStage]) -> dict[str, Any]:
+def summary(stages: Sequence[Stage]) -> dict[str, Any]:
     """Return a JSON object, as printed by `--json`."""
-    return {"stages": [{"name": str(one.name), "digest": one.digest, "cached": one.is_cached} for one in stages]}
+    return {"stages": [{"name": str(one.name), "digest": one.digest, "cached": one.reused} for one in stages]}

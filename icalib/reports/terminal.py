@@ -38,9 +38,9 @@ from icalib.reports.part_table import HEADINGS, part_rows
 from icalib.reports.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
+    from icalib.core.stage_cache import Stage
     from icalib.labelling.judged import JudgedMetrics
     from icalib.metrics.judged import Estimate
-    from icalib.pipeline.dry import DryStage
     from icalib.score_files.calibrator import Calibrator
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
@@ -240,9 +240,9 @@ def _estimate_text(found: Estimate) -> str:
     return f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})"
 
 
-def print_stages(stages: Sequence[DryStage], console: Console | None = None) -> None:
+def print_stages(stages: Sequence[Stage], console: Console | None = None) -> None:
     """Print the stages, those of the same name in one row."""
-    groups: dict[str, list[DryStage]] = {}
+    groups: dict[str, list[Stage]] = {}
     for stage in stages:
         groups.setdefault(str(stage.name), []).append(stage)
     table = text_table(("stage", "state"), [(name, _state(group)) for name, group in groups.items()], num_texts=2)
@@ -251,8 +251,8 @@ def print_stages(stages: Sequence[DryStage], console: Console | None = None) -> 
     (console or people_console()).print(table)
 
 
-def _state(stages: Sequence[DryStage]) -> str:
-    cached = sum(stage.is_cached for stage in stages)
+def _state(stages: Sequence[Stage]) -> str:
+    cached = sum(stage.reused for stage in stages)
     if len(stages) == 1:
         return "cached" if cached else "to compute"
     return f"{cached} of {len(stages)} cached"

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from icalib.core.component import has_setting
 from icalib.core.run_folder import RunFolder
+from icalib.core.stage_cache import Stage
 from icalib.methods.catalogue import load_method, method_names
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.dry import DryStage, dry
+from icalib.pipeline.dry import dry
 from icalib.pipeline.run import run
 from icalib.reports.terminal import print_stages
 
@@ -26,7 +27,7 @@ def tsst(tiny_pools: Path, tiny_bert: Path) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def before(tsst: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> list[DryStage]:
+def before(tsst: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> list[Stage]:
     return dry([tsst], tmp_path_factory.mktemp("empty"))
 
 
@@ -39,13 +40,13 @@ def runs_of(finished: RunFolder) -> Path:
     return finished.path.parent.parent
 
 
-def shown(stages: list[DryStage]) -> str:
+def shown(stages: list[Stage]) -> str:
     stream = io.StringIO()
     print_stages(stages, Console(file=stream, width=160))
     return " ".join(stream.getvalue().split())
 
 
-def test_stages_and_digests_are_those_of_the_run(before: list[DryStage], finished: RunFolder) -> None:
+def test_stages_and_digests_are_those_of_the_run(before: list[Stage], finished: RunFolder) -> None:
     taken = {stage["name"]: stage["digest"] for stage in finished.stages}
     assert [str(stage.name) for stage in before] == list(taken)
     same = [str(stage.name) for stage in before if stage.digest == taken[str(stage.name)]]
@@ -55,9 +56,9 @@ def test_stages_and_digests_are_those_of_the_run(before: list[DryStage], finishe
 
 def test_all_stages_of_a_finished_run_are_cached(tsst: RunConfig, finished: RunFolder) -> None:
     again = dry([tsst], runs_of(finished))
-    assert all(stage.is_cached for stage in again)
+    assert all(stage.reused for stage in again)
     assert {stage.digest for stage in again} == {stage["digest"] for stage in finished.stages}
-    assert not any(stage.is_cached for stage in dry([tsst], runs_of(finished), fresh=True))
+    assert not any(stage.reused for stage in dry([tsst], runs_of(finished), fresh=True))
 
 
 def test_shared_stages_are_listed_once(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
