@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -83,23 +81,3 @@ def broadcast(*consumers: Emit) -> Emit:
             consumer(event)
 
     return emit
-
-
-def event_line(event: Event) -> str:
-    """Return an event as one JSON object with its time and its type's name."""
-    time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"time": time, "event": type(event).__name__, **asdict(event)}, default=str, ensure_ascii=False)
-
-
-class EventLog:
-    """Appends events as JSON lines; progress within a stage is left out, since it says nothing afterwards."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self, event: Event) -> None:
-        """Write an event's line."""
-        if isinstance(event, Progress | RunUpdated):
-            return
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(event_line(event) + "\n")

@@ -83,7 +83,11 @@ class FinishedRun:
     @property
     def digest(self) -> str:
         """Digest of its models and of what was fitted."""
-        members = [member_digest(path) for path, _ in self.members]
+        models = [_kept(path) for path, _ in self.members]
+        members = [
+            content_digest([part.digest for part in model.parts.values()] + [model.fit.digest if model.fit else ""])
+            for model in models
+        ]
         return content_digest({"fitted": read_json(self.folder.fitted_path), "members": members})
 
     @cached_property
@@ -206,12 +210,6 @@ def _kept(folder: Path) -> Trained:
     parts = {name: Artifact(path=path.resolve(), digest=checkpoint_digest(path)) for name, path in paths.items()}
     path = folder.resolve() / PARTS_FILE
     return Trained(StageName("model"), parts, Artifact(path=path, digest=file_digest(path)))
-
-
-def member_digest(folder: Path) -> str:
-    """Return the digest of a member's parts and their weights."""
-    model = _kept(folder)
-    return content_digest([part.digest for part in model.parts.values()] + [model.fit.digest if model.fit else ""])
 
 
 def checkpoint_digest(folder: Path) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 
-from icalib.core.events import Emit, Event, EventLog, Message, RunUpdated, StageFinished
+from icalib.core.events import Emit, Event, Message, Progress, RunUpdated, StageFinished
 from icalib.core.files import read_json, read_json_list
 from icalib.core.parquet import read_parquet
 from icalib.core.run_folder import RunFolder
@@ -24,7 +27,6 @@ class RunRecord:
 
     def __init__(self, folder: RunFolder, emit: Emit) -> None:
         self._folder, self._emit = folder, emit
-        self._log = EventLog(folder.path / EVENTS)
         self._stages = {record["name"]: record for record in folder.stages}
         self._curves: list[StageFinished] = []
         self._lock = Lock()  # members of an ensemble train side by side
@@ -37,6 +39,15 @@ class RunRecord:
             if isinstance(event, StageFinished):
                 self._add_stage(event)
                 self._add_content(event)
+
+    def _log(self, event: Event) -> None:
+        """Append an event as a JSON line; progress within a stage is left out, since it says nothing afterwards."""
+        if isinstance(event, Progress | RunUpdated):
+            return
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "event": type(event).__name__, **asdict(event)}
+        with (self._folder.path / EVENTS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, default=str, ensure_ascii=False) + "\n")
 
     def show(self) -> None:
         """Announce new content, and copy the folder to its object store if it has one."""
