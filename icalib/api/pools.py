@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icalib.api.options import ExecutorName, Place
-from icalib.api.session import Session, session
+from icalib.api.session import session
 from icalib.core.storage import local_path, location
 
 if TYPE_CHECKING:
@@ -40,9 +39,48 @@ def prepare(
         address, executor: as in `run`.
         settings: those of `icalib.data.settings.PrepareSettings`, which explains each.
     """
+    from icalib.core.component import validated
+    from icalib.core.events import Progress, StageFinished, StageStarted
+    from icalib.data.prepare import PrepareSettings
+    from icalib.data.prepare import prepare as make_pools
+
+    folder, wanted = local_path(out), validated(PrepareSettings, settings)
     with session(Place(address=address, executor=executor)) as active:
-        others = local_path(logs) if logs else None
-        return prepare_pools(active, local_path(source), local_path(out), settings, logs=others, fresh=fresh)
+        show, started = active.progress.show, time.monotonic()
+        begun: dict[str, float] = {}
+
+        def finish() -> None:
+            for stage in list(begun):
+                seconds = time.monotonic() - begun.pop(stage)
+                show(StageFinished(stage, stage, 0, "", folder, seconds, reused=False))
+
+        def on_progress(stage: str, done: int, total: int | None) -> None:
+            if stage not in begun:
+                finish()
+                begun[stage] = time.monotonic()
+                show(StageStarted(stage, reused=False))
+            show(Progress(stage, done, total))
+
+        pool_set = make_pools(
+            local_path(source),
+            folder,
+            wanted,
+            logs=local_path(logs) if logs else None,
+            fresh=fresh,
+            parallel_map=active.parallel_map,
+            progress=on_progress,
+            note=active.message,
+        )
+        finish()
+        seconds = time.monotonic() - started
+        counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
+        logged = f", {pool_set.num_logs} dialogues of logs" if pool_set.num_logs else ""
+        active.message(f"{location(folder)}: {counts} pools, {len(pool_set.intents)} intents{logged}, {seconds:.0f} s")
+        if pool_set.negative_sampler != "source":
+            of_logs = "the replies that were given (docs/own-data.md, Are logged replies labels?)"
+            taken = "the answers that the source has" if pool_set.reader == "ranking" else of_logs
+            active.message(f"taken as right: {'the accepted answers' if pool_set.answers == 'accepted' else taken}")
+        return pool_set
 
 
 def preview(source: str | Path, **settings: Any) -> list[str]:
@@ -52,56 +90,3 @@ def preview(source: str | Path, **settings: Any) -> list[str]:
     from icalib.data.settings import PrepareSettings
 
     return list(lines(local_path(source), validated(PrepareSettings, settings)))
-
-
-def prepare_pools(
-    active: Session,
-    source: Path,
-    out: Path,
-    settings: Mapping[str, Any],
-    *,
-    logs: Path | None = None,
-    fresh: bool = False,
-) -> PoolSet:
-    """Prepare a pool folder with its stages shown; the settings are those of `PrepareSettings`."""
-    from icalib.core.component import validated
-    from icalib.core.events import Progress, StageFinished, StageStarted
-    from icalib.data.prepare import PrepareSettings
-    from icalib.data.prepare import prepare as make_pools
-
-    show, started = active.progress.show, time.monotonic()
-    begun: dict[str, float] = {}
-
-    def finish() -> None:
-        for stage in list(begun):
-            seconds = time.monotonic() - begun.pop(stage)
-            show(StageFinished(stage, stage, 0, "", out, seconds, reused=False))
-
-    def on_progress(stage: str, done: int, total: int | None) -> None:
-        if stage not in begun:
-            finish()
-            begun[stage] = time.monotonic()
-            show(StageStarted(stage, reused=False))
-        show(Progress(stage, done, total))
-
-    pool_set = make_pools(
-        source,
-        out,
-        validated(PrepareSettings, settings),
-        logs=logs,
-        fresh=fresh,
-        parallel_map=active.parallel_map,
-        progress=on_progress,
-        note=active.message,
-    )
-    finish()
-    counts = ", ".join(f"{number} {split}" for split, number in pool_set.num_pools.items())
-    logged = f", {pool_set.num_logs} dialogues of logs" if pool_set.num_logs else ""
-    active.message(
-        f"{location(out)}: {counts} pools, {len(pool_set.intents)} intents{logged}, {time.monotonic() - started:.0f} s"
-    )
-    if pool_set.negative_sampler != "source":
-        of_logs = "the replies that were given (docs/own-data.md, Are logged replies labels?)"
-        taken = "the answers that the source has" if pool_set.reader == "ranking" else of_logs
-        active.message(f"taken as right: {'the accepted answers' if pool_set.answers == 'accepted' else taken}")
-    return pool_set

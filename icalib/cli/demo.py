@@ -22,7 +22,7 @@ def demo(
     """Simulate a support desk; show what 5 % labels, intents and self-training are worth on it, in minutes."""
     starting("demo")
     from icalib.api.options import Place
-    from icalib.api.pools import prepare_pools
+    from icalib.api.pools import prepare
     from icalib.api.session import session
     from icalib.data.simulate import simulate
     from icalib.demo import NUM_DIALOGUES, POOLS, ROWS, demo_settings
@@ -37,7 +37,7 @@ def demo(
     with session(Place(runs=runs, workers=workers)) as active:
         source = runs / "demo" / "support_desk.jsonl"
         truth = simulate(source, num_dialogues=NUM_DIALOGUES, seed=seed)
-        prepare_pools(active, source, data, POOLS, fresh=fresh)
+        prepare(source, data, fresh=fresh, **POOLS)
         finished = active.run_all(chosen, fresh=fresh)
     report = write_report(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
     from icalib.reports.terminal import print_runs
