@@ -13,6 +13,7 @@ from helpers.sweeps import SHARDS, run_sweep, states, written_space
 import icalib
 from icalib.api.sweeps import SweepKeywords, dry_sweep
 from icalib.cli import main
+from icalib.core.errors import SettingError
 from icalib.sweeps.sweep import run_here
 from icalib.sweeps.trials import sweep_trials
 
