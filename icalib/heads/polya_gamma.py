@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal, final
@@ -43,9 +42,7 @@ class PolyaGammaHead(PosteriorHead):
         length_scale: float = Field(default=1.0, gt=0)
         """ℓ, in units of distance between features, which are at most 2 apart."""
         output_scale: float = Field(default=8.0, gt=0)
-        """σ², the prior variance of a logit."""
-        learn_kernel: bool = False
-        """Learn ℓ and σ² too. With a learned σ² above 16, use more than 32 quadrature nodes for predictions."""
+        """σ², the prior variance of a logit; above 16, use more than 32 quadrature nodes for predictions."""
         num_chains: int = Field(default=30, ge=1)
         """Gibbs chains, in training and for the posterior."""
         num_steps: int = Field(default=10, ge=1)
@@ -70,9 +67,6 @@ class PolyaGammaHead(PosteriorHead):
         self.projection = nn.Linear(width, width)
         nn.init.eye_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
-        self.kernel = ScaledKernel(
-            config.kernel, length_scale=config.length_scale, output_scale=config.output_scale, learn=config.learn_kernel
-        )
         self.num_jitters = 0
         self._observed: list[dict[str, Tensor]] = []
         self._state: dict[str, Tensor] = {}
@@ -90,23 +84,18 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        """Return projected features, mean and the kernel's (ln ℓ, ln σ²) of each pair; [B, D + 3].
-
-        The scales are repeated in each row so that their gradients come back with those of the features.
-        """
+        """Return projected features and mean of each pair; [B, D + 1]."""
         if self.training:
             self.forget()
         with torch.autocast(features_BD.device.type, enabled=False):
             projected_BD = self._project(features_BD)
-            log_scales_B2 = self.kernel.log_scales.to(projected_BD).expand(len(projected_BD), 2)
-            return torch.cat([projected_BD, mean_B.to(projected_BD)[:, None], log_scales_B2], 1)
+            return torch.cat([projected_BD, mean_B.to(projected_BD)[:, None]], 1)
 
     @override
     def joint_loss(self, representations_BR: Tensor, labels_B: Tensor, *, seed: int) -> Tensor:
-        width = self.projection.in_features
-        projected_BD, mean_B = representations_BR[:, :width], representations_BR[:, width]
+        projected_BD, mean_B = representations_BR[:, :-1], representations_BR[:, -1]
         with torch.autocast(representations_BR.device.type, enabled=False):
-            kernel_BB = self.kernel.with_scales(projected_BD, projected_BD, representations_BR[:, width + 1 :].mean(0))
+            kernel_BB = self.kernel(projected_BD, projected_BD)
             problem = ChainProblem(kernel_BB, mean_B, labels_B.to(kernel_BB))
             chains = gibbs.run_chains(
                 problem.detach(),
@@ -122,11 +111,7 @@ class PolyaGammaHead(PosteriorHead):
 
     @override
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
-        if self.training:
-            self.forget()
-        with torch.autocast(features_BD.device.type, enabled=False):
-            projected_BD = self._project(features_BD)
-            return self.kernel(projected_BD, projected_BD).sum() + mean_B.sum()
+        return self.represent(features_BD, mean_B).sum()
 
     @override
     @torch.no_grad()
@@ -170,7 +155,7 @@ class PolyaGammaHead(PosteriorHead):
             projected_BD = self._project(features_BD)
             conditional = self._conditional_on(projected_BD.device)
             cross_BN = self.kernel(projected_BD, self._state["features"].to(projected_BD))
-            prior_var_B = self.kernel(projected_BD)
+            prior_var_B = self.prior_variance(projected_BD)
             return LogitPosterior(*conditional.predict(cross_BN, prior_var_B, mean_B.to(projected_BD)))
 
     @override
@@ -186,6 +171,16 @@ class PolyaGammaHead(PosteriorHead):
     @override
     def forget(self) -> None:
         self._observed, self._state, self._conditional = [], {}, None
+
+    def kernel(self, x_AD: Tensor, z_BD: Tensor) -> Tensor:
+        """Return σ² k(x/ℓ, z/ℓ), [A, B]."""
+        config = self.config
+        return config.output_scale * _unit_kernel(config.kernel, x_AD / config.length_scale, z_BD / config.length_scale)
+
+    def prior_variance(self, x_BD: Tensor) -> Tensor:
+        """Return the kernel of each point with itself, [B]."""
+        squared_B = (x_BD / self.config.length_scale).square().sum(-1)
+        return self.config.output_scale * (squared_B if self.config.kernel == "linear" else torch.ones_like(squared_B))
 
     def _project(self, features_BD: Tensor) -> Tensor:
         """Return projected features of length 1: otherwise distances in the hundreds make all kernels 0."""
@@ -231,45 +226,6 @@ def _on_cpu(**tensors: Tensor) -> dict[str, Tensor]:
 
 def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in ("features", "mean", "labels")}
-
-
-class ScaledKernel(nn.Module):
-    """σ² k(x/ℓ, x'/ℓ) with k the RBF kernel, Matérn's with ν = 5/2, or the inner product; both scales may be learned.
-
-    Formulas are all there is to them: a library's modules would be called without the hooks of DeepSpeed's ZeRO 3.
-    """
-
-    log_length_scale: Tensor
-    log_output_scale: Tensor
-
-    def __init__(self, name: KernelName, *, length_scale: float, output_scale: float, learn: bool) -> None:
-        super().__init__()
-        self._name: KernelName = name
-        for scale, value in (("log_length_scale", length_scale), ("log_output_scale", output_scale)):
-            start = torch.tensor([math.log(value)])
-            if learn:
-                self.register_parameter(scale, nn.Parameter(start))
-            else:
-                self.register_buffer(scale, start, persistent=False)
-
-    def forward(self, x_AD: Tensor, x_BD: Tensor | None = None) -> Tensor:
-        """Return the kernel matrix [A, B], or of each point with itself [A]; elsewhere ZeRO 3 has no scales to read."""
-        return self._diagonal(x_AD) if x_BD is None else self.with_scales(x_AD, x_BD, self.log_scales)
-
-    @property
-    def log_scales(self) -> Tensor:
-        """(ln ℓ, ln σ²), [2]."""
-        return torch.cat([self.log_length_scale, self.log_output_scale])
-
-    def with_scales(self, x_AD: Tensor, x_BD: Tensor, log_scales: Tensor) -> Tensor:
-        """Return the kernel matrix [A, B] for other scales (ln ℓ, ln σ²), without reading this module's."""
-        length_scale, output_scale = log_scales.exp().split(1)
-        return output_scale * _unit_kernel(self._name, x_AD / length_scale, x_BD / length_scale)
-
-    def _diagonal(self, x_BD: Tensor) -> Tensor:
-        squared_B = (x_BD / self.log_length_scale.exp()).square().sum(-1)
-        unit_B = squared_B if self._name == "linear" else torch.ones_like(squared_B)
-        return self.log_output_scale.exp() * unit_B
 
 
 def _unit_kernel(name: KernelName, x_AD: Tensor, z_BD: Tensor) -> Tensor:

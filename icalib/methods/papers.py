@@ -242,7 +242,7 @@ SNGP_OF_PG = {
 _SUPPORT = "no word on the pairs that prediction conditions on"
 POLYA_GAMMA = {
     "regime.training.head_learning_rate": Sourced(3e-3, "§4.4"),
-    **same("head", "§4.4", kernel="rbf", length_scale=1.0, output_scale=8.0, learn_kernel=False),
+    **same("head", "§4.4", kernel="rbf", length_scale=1.0, output_scale=8.0),
     **same("head", "§4.4", num_steps=10, prediction_steps=10, num_chains=30),
     **same("head.support", "ours", _SUPPORT, size=256, positive_share=0.5),
     "uncertainty.integration": Sourced("quadrature", "Eq. 15"),

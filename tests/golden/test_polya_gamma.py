@@ -12,7 +12,7 @@ from scipy.special import expit, roots_hermite
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Kernel, Matern
 
-from icalib.heads.polya_gamma import KernelName, ScaledKernel
+from icalib.heads.polya_gamma import KernelName, PolyaGammaHead
 from icalib.inference import polya_gamma
 from icalib.inference.gibbs import ChainProblem, condition
 
@@ -37,17 +37,17 @@ def test_draws_follow_polyagammas_distribution(c: float, method: polya_gamma.Met
 def test_kernels_are_scikit_learns(name: KernelName, kernel: Kernel) -> None:
     rng = np.random.default_rng(1)
     x, z = rng.normal(size=(5, 3)), rng.normal(size=(4, 3))
-    ours = ScaledKernel(name, length_scale=0.7, output_scale=8.0, learn=True).double()
+    ours = PolyaGammaHead.Config(kernel=name, length_scale=0.7).build(width=3)
     inner_product = 0.7**-2 if name == "linear" else 1.0
     x_t, z_t = torch.from_numpy(x), torch.from_numpy(z)
-    np.testing.assert_allclose(ours(x_t, z_t).detach().numpy(), 8 * inner_product * kernel(x, z), rtol=1e-6)
-    np.testing.assert_allclose(ours(x_t).detach().numpy(), 8 * inner_product * kernel.diag(x), rtol=1e-6)
+    np.testing.assert_allclose(ours.kernel(x_t, z_t).numpy(), 8 * inner_product * kernel(x, z), rtol=1e-6)
+    np.testing.assert_allclose(ours.prior_variance(x_t).numpy(), 8 * inner_product * kernel.diag(x), rtol=1e-6)
 
 
 def test_the_gradient_of_a_point_that_occurs_twice_is_finite() -> None:
     x_AD = torch.ones(2, 3, requires_grad=True)
     for name in ("rbf", "matern", "linear"):
-        ScaledKernel(name, length_scale=0.7, output_scale=8.0, learn=True)(x_AD, x_AD).sum().backward()
+        PolyaGammaHead.Config(kernel=name, length_scale=0.7).build(width=3).kernel(x_AD, x_AD).sum().backward()
     assert torch.isfinite(x_AD.grad).all()
 
 

@@ -42,16 +42,16 @@ def intent_encoder(pools: Path, backbone: Path, tokens: Path) -> TrainingJob:
     return job_of(IntentEncoderJob, backbone, tokens, labelled=0.3, **own)
 
 
-def learnt_kernel(pools: Path, backbone: Path, tokens: Path, zero_stage: int = 3) -> TrainingJob:
+def polya_gamma(pools: Path, backbone: Path, tokens: Path, zero_stage: int = 3) -> TrainingJob:
     support = Support(size=16)
-    head = PolyaGammaHead.Config(learn_kernel=True, num_chains=2, num_steps=2, prediction_steps=2, support=support)
+    head = PolyaGammaHead.Config(num_chains=2, num_steps=2, prediction_steps=2, support=support)
     ranker = ranker_config(backbone).model_copy(update={"head": head})
     return answer_job(
         tokens, ranker, estimator=Posterior.Config(), training=SHARDED.model_copy(update={"zero_stage": zero_stage})
     )
 
 
-@pytest.mark.parametrize("job_on", [intent_encoder, learnt_kernel])
+@pytest.mark.parametrize("job_on", [intent_encoder, polya_gamma])
 def test_sharded_weights_validate_as_whole_ones(
     alone: None, tiny_pools: Path, tiny_bert: Path, tokens: Path, job_on: Any
 ) -> None:
@@ -68,7 +68,7 @@ def test_sharded_weights_validate_as_whole_ones(
 def test_a_training_leaves_torch_as_it_was_and_no_model_to_what_its_process_computes_next(
     environment: None, tiny_pools: Path, tiny_bert: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, zero_stage: int
 ) -> None:
-    job = learnt_kernel(tiny_pools, tiny_bert, tokens, zero_stage)
+    job = polya_gamma(tiny_pools, tiny_bert, tokens, zero_stage)
     linear, models = functional.linear, list[ref[Model]]()
 
     def work(config: dict[str, str], checkpoints: OwnCheckpoints) -> None:
