@@ -33,35 +33,25 @@ class GraphEncoder(BackboneEncoder):
 
         turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
         """Write a separator between the utterances of a context: it delimits the nodes."""
-        branches: Literal["both", "graph", "sequence"] = "both"
-        """Which vectors the head gets; a single branch is an ablation."""
         graph_layers: int = Field(default=2, ge=0)
         """Layers V ← ReLU(ÂVW) + V."""
 
     def __init__(self, config: Config, *, num_intents: int, pretrained: bool = True) -> None:
         super().__init__(config, num_intents=num_intents, pretrained=pretrained)
-        self.config = config
         self._separator = Tokenizer(config.backbone).separator
         dropout = dropout_of(self.backbone.config)
         states = self.width
-        with_graph, with_sequence = config.branches != "sequence", config.branches != "graph"
-        layers = config.graph_layers if with_graph else 0
-        self.graph_layers = nn.ModuleList(nn.Linear(states, states, bias=False) for _ in range(layers))
+        self.graph_layers = nn.ModuleList(nn.Linear(states, states, bias=False) for _ in range(config.graph_layers))
         heads = int(self.backbone.config.num_attention_heads)
-        self.attention = SelfAttention(states, heads, dropout) if with_sequence else None
+        self.attention = SelfAttention(states, heads, dropout)
         self.dropout = Dropout(dropout)
-        self.width = states * (2 * with_graph + with_sequence)
+        self.width = 3 * states
 
     @override
     def forward(self, batch: Batch) -> Encoded:
         states_BLD, mask_BL = self.token_states(batch)
-        vectors: list[Tensor] = []
-        if self.config.branches != "sequence":
-            vectors += self._graph(states_BLD, batch)
-        if self.attention is not None:
-            vectors.append(self.attention(states_BLD, mask_BL))
-        features_BD = self.dropout(torch.cat(vectors, 1))
-        return Encoded(states_BLD, features_BD)
+        vectors = [*self._graph(states_BLD, batch), self.attention(states_BLD, mask_BL)]
+        return Encoded(states_BLD, self.dropout(torch.cat(vectors, 1)))
 
     def _graph(self, states_BLD: Tensor, batch: Batch) -> list[Tensor]:
         """Return V_r and max V, [B, D] each."""

@@ -16,7 +16,6 @@ from icalib.encoders.backbone import Tokenizer, load_config
 from icalib.encoders.transformer import AbstractEncoder, Batch, Encoded
 from icalib.encoders.turns import Words, candidate_words, context_words
 
-AttentionKind = Literal["bilinear", "dot", "outer"]
 _POOL = 3  # side of the convolutions and of the pooling, which is as wide as its stride
 WIDTHS = (3, 4, 5)
 """Widths of the filters, in words."""
@@ -53,8 +52,6 @@ class IART(AbstractEncoder):
         """S: number of self-attention blocks."""
         num_channels: int = Field(default=16, ge=1)
         """Channels of both convolutions."""
-        intent_attention: AttentionKind = "bilinear"
-        """Logit of a turn from the intents of turn and candidate: I_uᵀMI_r, wᵀ[I_u; I_r], or wᵀvec(I_uI_rᵀ)."""
         intent_filters: int = Field(default=100, ge=1)
         """Filters of each of the intent classifier's three widths."""
 
@@ -78,7 +75,7 @@ class IART(AbstractEncoder):
         self.intent_classifier: TextCNN | None = None
         if num_intents:
             self.intent_classifier = config.untrained_classifier(self.vocabulary, num_intents).requires_grad_(False)
-        self.intent_attention = IntentAttention(config.intent_attention, num_intents)
+        self.intent_attention = IntentAttention(num_intents)
         self.convolutions = Convolutions(2 * (config.num_blocks + 1), config.num_channels)
         self.width: int = self.convolutions.width(config.max_turns, config.max_words)
 
@@ -198,20 +195,15 @@ def _with_first(mask_BTW: Tensor) -> Tensor:
 
 
 class IntentAttention(nn.Module):
-    """Weights of a context's turns from their intents and the candidate's; uniform at the start.
-
-    `dot` is wᵀ[I_u; I_r], in which the candidate's term is the same for all turns; `outer` is the same function as
-    `bilinear`, with its matrix as one vector.
+    """Weights of a context's turns from their intents and the candidate's, by I_uᵀMI_r; uniform at the start.
 
     Args:
         num_intents: K; without intents all turns have the same weight.
     """
 
-    def __init__(self, kind: AttentionKind, num_intents: int) -> None:
+    def __init__(self, num_intents: int) -> None:
         super().__init__()
-        self._kind = kind
-        shape = {"bilinear": (num_intents, num_intents), "dot": (2 * num_intents,), "outer": (num_intents**2,)}[kind]
-        self.weight = nn.Parameter(torch.zeros(shape)) if num_intents else None
+        self.weight = nn.Parameter(torch.zeros(num_intents, num_intents)) if num_intents else None
 
     def forward(self, turns_BTK: Tensor, candidate_BK: Tensor, is_turn_BT: Tensor) -> Tensor:
         """Return weights [B, T] that sum to 1 over the actual turns and are 0 elsewhere."""
@@ -221,12 +213,7 @@ class IntentAttention(nn.Module):
     def _logits(self, turns_BTK: Tensor, candidate_BK: Tensor) -> Tensor:
         if self.weight is None:
             return turns_BTK.sum(2)  # K = 0, so zeros
-        if self._kind == "bilinear":
-            return torch.einsum("btk,kj,bj->bt", turns_BTK, self.weight, candidate_BK)
-        both_BTK = candidate_BK[:, None].expand_as(turns_BTK)
-        if self._kind == "dot":
-            return torch.cat([turns_BTK, both_BTK], 2) @ self.weight
-        return (turns_BTK[:, :, :, None] * both_BTK[:, :, None]).flatten(2) @ self.weight
+        return torch.einsum("btk,kj,bj->bt", turns_BTK, self.weight, candidate_BK)
 
 
 class Convolutions(nn.Module):

@@ -29,8 +29,6 @@ class SAM(BackboneEncoder):
 
         turn_separators: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]
         """Write a separator between the utterances of a context: it delimits the turns."""
-        similarity_features: bool = True
-        """Use the first layer, which compares words; without it SAM is a hierarchical BERT."""
         matching_size: int = Field(default=256, ge=2, multiple_of=2)
         """Width of the comparisons, of both kinds of features (half of it for each direction of the BiLSTM) and of the
         GRU."""
@@ -39,9 +37,9 @@ class SAM(BackboneEncoder):
         super().__init__(config, num_intents=num_intents, pretrained=pretrained)
         self._separator = Tokenizer(config.backbone).separator
         size = config.matching_size
-        self.similarity = SimilarityFeatures(self.width, size) if config.similarity_features else None
+        self.similarity = SimilarityFeatures(self.width, size)
         self.semantic = SemanticFeatures(self.width, size)
-        self.dialogue = Dialogue(size * (3 if config.similarity_features else 1), size, self.width)
+        self.dialogue = Dialogue(3 * size, size, self.width)
 
     @override
     def forward(self, batch: Batch) -> Encoded:
@@ -50,9 +48,7 @@ class SAM(BackboneEncoder):
         with torch.autocast(states_BLD.device.type, enabled=False):
             words = (turns.of(states_BLD).float(), turns.mask_BTW)
             response = (candidate.of(states_BLD).float(), candidate.mask_BTW)
-            parts = [self.semantic(*words, *response)]
-            if self.similarity is not None:
-                parts.append(self.similarity(*words, *response))
+            parts = [self.semantic(*words, *response), self.similarity(*words, *response)]
             features_BD = self.dialogue(torch.cat(parts, 2), turns.mask_BTW.any(2))
         return Encoded(states_BLD, features_BD)
 

@@ -257,7 +257,7 @@ IART = {
     "encoder.backbone": ours("bert-base-uncased", "words; here the word pieces of this tokenizer"),
     "encoder.max_turns": code(6),
     "encoder.max_words": code(200, "180 for Ubuntu"),
-    **same("encoder", CODE, embedding_size=200, num_blocks=4, num_channels=16, intent_attention="bilinear"),
+    **same("encoder", CODE, embedding_size=200, num_blocks=4, num_channels=16),
     "loss.max_loss": code(10.0),
     **same("regime.training", CODE, epochs=5, learning_rate=1e-3, schedule="staircase", warmup_fraction=0.0),
     **same("regime.training", CODE, weight_decay=0.0, batch_size=32, max_grad_value=1.0, max_grad_norm=None),
@@ -290,7 +290,6 @@ _DESCRIBED = "a two-layer matching network on BERT; its inside is not described"
 SAM = {
     **ICAST_BASELINE,
     **same("encoder", "ours", _DESCRIBED, turn_separators=True, matching_size=256),
-    "encoder.similarity_features": Sourced(True, "abstract"),
     **same("regime.training", "ours", _DESCRIBED, learning_rate=2e-5, head_learning_rate=1e-3),
 }
 """ICAST ran SAM's released code, of which we know the description (Zhang R. et al. 2022)."""
@@ -311,7 +310,6 @@ _TWO_NETWORKS = "the abstract names the tasks and the two networks, not their si
 GRN = {
     **ICAST_BASELINE,
     **same("encoder", "ours", _TWO_NETWORKS, turn_separators=True, graph_layers=2),
-    "encoder.branches": Sourced("both", "abstract"),
     "regime.training.train_negatives": ours(3, _TWO_NETWORKS),
     **_OF_POOLS,
 }

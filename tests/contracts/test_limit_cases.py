@@ -88,34 +88,6 @@ def test_limit_sngp_whose_mean_field_ignores_the_variance_is_its_point_estimate(
     assert min(posterior["logit_var"]) > 1e-6
 
 
-class FirstState(torch.nn.Module):
-    """Stands for GRN's self-attention layer and mixes no tokens."""
-
-    def __init__(self, *_: Any) -> None:
-        super().__init__()
-
-    def forward(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return states[:, 0]
-
-
-def test_limit_grn_without_its_graph_and_attention_is_listwise_bert(
-    tiny_bert: Path, store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("icalib.encoders.graph.SelfAttention", FirstState)
-        alone = {"encoder.branches": "sequence", "encoder.dropout": 0.0}
-        grn = scores(changed("grn", **alone), tiny_bert, store)
-    listwise = {
-        "similarity": None,
-        "intent": None,
-        "loss": "pool-cross-entropy",
-        "encoder.turn_separators": True,
-        "encoder.dropout": 0.0,
-    }
-    assert grn == scores(changed("bert", **listwise), tiny_bert, store)
-    assert grn != scores(changed("grn", **{"encoder.dropout": 0.0}), tiny_bert, store)
-
-
 @pytest.mark.parametrize("name", ["jm", "grn"])
 def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probability(
     name: str, tiny_bert: Path, store: TokenStore

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.iart import IART, WIDTHS, AttentionKind, Block, Convolutions, IntentAttention, TextCNN
+from icalib.encoders.iart import IART, WIDTHS, Block, Convolutions, IntentAttention, TextCNN
 from icalib.encoders.transformer import Batch
 
 WORDS = 12
@@ -88,17 +88,12 @@ def test_positions_left_out_change_nothing(size: int, rows: int, columns: int) -
     torch.testing.assert_close(short, whole.flatten(1))
 
 
-def test_attention_logits_are_the_papers_three_forms() -> None:
+def test_attention_logits_are_bilinear_in_the_intents() -> None:
     turns, candidate, real = torch.rand(1, 2, 3), torch.rand(1, 3), torch.ones(1, 2, dtype=torch.bool)
-    matrix, vector = torch.randn(3, 3), torch.randn(6)
-    by_kind: dict[AttentionKind, Tensor] = {"bilinear": matrix, "outer": matrix.flatten(), "dot": vector}
-    logits = [turns[0, t] @ matrix @ candidate[0] for t in range(2)]
-    joined = [torch.cat([turns[0, t], candidate[0]]) @ vector for t in range(2)]
-    for kind, weight in by_kind.items():
-        attention = IntentAttention(kind, 3)
-        attention.weight = nn.Parameter(weight)
-        expected = torch.stack(joined if kind == "dot" else logits).softmax(0)
-        torch.testing.assert_close(attention(turns, candidate, real)[0], expected)
+    attention = IntentAttention(3)
+    attention.weight = nn.Parameter(torch.randn(3, 3))
+    expected = torch.stack([turns[0, t] @ attention.weight @ candidate[0] for t in range(2)]).softmax(0)
+    torch.testing.assert_close(attention(turns, candidate, real)[0], expected)
 
 
 def test_limit_uniform_attention_is_dam_up_to_one_over_the_turns(tiny_bert: Path) -> None:
