@@ -101,15 +101,12 @@ class Retrieval(AbstractGenerator):
     """Generates texts by retrieval and rearrangement, without a model: our substitutes for the papers' language models.
 
     Grey answers are the best BM25 results for the user's last utterance. A wrong candidate is the right answer to
-    another context: that of a labelled pool, or of the most similar known answer (BM25).
+    another context: that of a labelled pool, or of the most similar known answer (BM25). Contexts of unlabelled pools
+    would reveal their right answers.
     """
 
     class Config(AbstractGenerator.Config):
-        """Settings of retrieval."""
-
-        contexts_from: Literal["labelled", "all"] = "labelled"
-        """Pools whose true contexts may be used. `labelled`: labelled pools only. `all`: every training pool, which
-        reveals right answers of unlabelled pools that are wrong candidates of labelled ones."""
+        """Retrieval has no settings of its own."""
 
         @override
         def title(self, wanted: TextKind) -> str:
@@ -120,7 +117,7 @@ class Retrieval(AbstractGenerator):
     def __init__(
         self, config: Config, *, data: Path, selection: Selection, models: Mapping[Task, Path], device: torch.device
     ) -> None:
-        self.config, self._data, self._selection = config, data, selection
+        self._data, self._selection = data, selection
 
     @override
     def grey_answers(self, pools: Sequence[Pool], number: int, seed: int) -> list[list[str]]:
@@ -169,7 +166,7 @@ class Retrieval(AbstractGenerator):
 
     @cached_property
     def _known(self) -> list[Pool]:
-        rows = training_rows(self._data, self._selection, self.config.contexts_from)
+        rows = training_rows(self._data, self._selection, "labelled")
         return [pool for pool in training_pools(self._data, rows) if pool.label >= 0]
 
     @cached_property

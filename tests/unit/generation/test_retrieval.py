@@ -79,7 +79,7 @@ def test_no_text_of_validation_or_test_dialogues_is_made_up(tiny_pools: Path, la
         for text in (*context_texts(pool), *pool.candidates)
     } - own
     assert len(foreign) > 20
-    generator = retrieval(tiny_pools, contexts_from="all")
+    generator = retrieval(tiny_pools)
     answers = [a for answers in generator.grey_answers(labelled, 5, 1) for a in answers]
     contexts = [u for pool in generator.contexts(labelled, 1) for c in pool if c for u in c]
     assert answers
@@ -89,19 +89,19 @@ def test_no_text_of_validation_or_test_dialogues_is_made_up(tiny_pools: Path, la
 
 def test_a_wrong_answer_gets_the_context_that_it_came_from(tiny_pools: Path, labelled: list[Pool]) -> None:
     true: dict[int, list[Pool]] = {}
-    for pool in read_pools(tiny_pools, "train"):
+    for pool in labelled:
         true.setdefault(text_key(gold(pool)), []).append(pool)
     known: list[bool] = []
-    for pool, contexts in zip(labelled, retrieval(tiny_pools, contexts_from="all").contexts(labelled, 1), strict=True):
+    for pool, contexts in zip(labelled, retrieval(tiny_pools).contexts(labelled, 1), strict=True):
         for candidate, context in zip(pool.candidates, contexts, strict=True):
             if context:
                 origins = [o for o in true.get(text_key(candidate), ()) if o.dialog_id != pool.dialog_id]
                 assert not origins or context in [tuple(context_texts(o)) for o in origins]
                 known.append(bool(origins))
-    assert sum(known) / len(known) > 0.9
+    assert 0 < sum(known) < len(known)  # the others have that of the most similar answer
 
 
-def test_contexts_are_by_default_of_other_dialogues_of_labelled_pools(tiny_pools: Path, labelled: list[Pool]) -> None:
+def test_contexts_are_of_other_dialogues_of_labelled_pools(tiny_pools: Path, labelled: list[Pool]) -> None:
     """One of the same dialogue would make a wrong answer right."""
     dialogues = {tuple(context_texts(pool)): pool.dialog_id for pool in labelled}
     for pool, contexts in zip(labelled, retrieval(tiny_pools).contexts(labelled, 1), strict=True):
