@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icalib.core.errors import DataError
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import Pool
 from icalib.data.sources.records import Raw
+from icalib.data.sources.rows import read_rows, row_of
 
 ANNOTATIONS_FILE = "annotations.parquet"
 """Beside the pools that were labelled with it."""
@@ -52,6 +54,15 @@ class Answer:
     pool_id: str
     candidates: tuple[str, ...]
     annotation: Annotation | None = None
+
+
+def filled_rows(path: Path, cure: str) -> Iterator[Raw]:
+    """Yield the rows of an annotators' file, parsed; a DataError with the `cure` says that one can't be read."""
+    try:
+        for raw in read_rows(path):
+            yield replace(raw, value=row_of(raw), cure=cure)
+    except DataError as error:
+        raise DataError(error.found, f"{cure}.", path=path, line=error.line, record=error.record) from error
 
 
 def read_annotations(folder: Path) -> list[Annotation]:

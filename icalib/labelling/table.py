@@ -11,9 +11,8 @@ from pathlib import Path
 
 from icalib.core.errors import DataError
 from icalib.data.schema import Pool
-from icalib.data.sources.records import Raw, refuse_bad_bytes
-from icalib.data.sources.rows import MAX_FIELD
-from icalib.labelling.annotations import Annotation, Answer
+from icalib.data.sources.records import Raw
+from icalib.labelling.annotations import Annotation, Answer, filled_rows
 
 _COLUMNS = ("pool_id", "context", "candidate", "text", "right", "annotator")
 _RIGHT = {
@@ -104,33 +103,18 @@ def _only_annotators(table: Sequence[_Row]) -> dict[str, str]:
 
 
 def _rows(path: Path) -> Iterator[_Row]:
-    for raw, cells in _filled_rows(path):
-        yield _Row(
-            raw,
-            pool_id=_from_text(cells["pool_id"].strip()),
-            number=_number(raw, cells["candidate"]),
-            text=_from_text(cells["text"]),
-            mark=_mark(raw, cells["right"]),
-            annotator=cells["annotator"].strip(),
-        )
-
-
-def _filled_rows(path: Path) -> Iterator[tuple[Raw, dict[str, str]]]:
-    """Yield the rows by column; spreadsheets end a table with rows of empty cells, which are left out."""
-    csv.field_size_limit(MAX_FIELD)  # as that of the texts which it repeats
-    text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
-    refuse_bad_bytes(Raw(path, 0, text, cure="In a spreadsheet: save as CSV UTF-8"))
-    header = text.partition("\n")[0]
-    reader = csv.DictReader(StringIO(text), delimiter=max(",;\t", key=header.count), restval="")
-    try:
-        if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
+    for raw in filled_rows(path, _CURE):
+        if missing := [name for name in _COLUMNS if name not in raw.value]:
             expected = "Expected a table that `icalib label next` wrote."
             raise DataError(f"the table has no column {', '.join(missing)}", expected, path=path)
-        for row in reader:
-            if any("".join(cells).strip() for cells in row.values()):
-                yield Raw(path, reader.line_num, "", cure=_CURE), row
-    except csv.Error as error:
-        raise DataError(f"can't be read ({error})", f"{_CURE}.", path=path, line=reader.line_num) from error
+        yield _Row(
+            raw,
+            pool_id=_from_text(raw.value["pool_id"].strip()),
+            number=_number(raw, raw.value["candidate"]),
+            text=_from_text(raw.value["text"]),
+            mark=_mark(raw, raw.value["right"]),
+            annotator=raw.value["annotator"].strip(),
+        )
 
 
 def _number(raw: Raw, text: str) -> int:
