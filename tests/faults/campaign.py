@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = "tuple[int, Callable[[int], Trial]]"
 """How many trials there are, and what carries out the one of a number."""
-PARTS = ("damages", "kills", "disks", "stores", "serving", "ray", "input")
+PARTS = ("damages", "kills", "disks", "stores", "serving", "input")
 
 
 def main() -> int:
@@ -54,7 +54,6 @@ def main() -> int:
 def _parts(root: Path, seed: int) -> dict[str, Part]:
     """Prepare a world and what is tried in it."""
     from faults.fuzz import fuzz_once
-    from faults.on_ray import kill_on_ray_once
     from faults.parsers import all_parsers
     from faults.serving import serve_once
     from faults.trials import DISKS, KILLS, STORES, damage_once, disturb_once
@@ -70,7 +69,6 @@ def _parts(root: Path, seed: int) -> dict[str, Part]:
         "disks": (140, partial(disturb_once, world, DISKS, WRITING, seed)),
         "stores": (40, partial(disturb_once, world, STORES, IN_STORE, seed)),
         "serving": (30, partial(serve_once, world, seed)),
-        "ray": (200, partial(kill_on_ray_once, world, seed)),
         "input": (10_000, partial(fuzz_once, parsers, seed)),
     }
 
