@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from helpers.manifests import CLUSTER, LAUNCHERS, NO_TELEMETRY, ROOT, documents
-
-from icalib.core.cluster_job import read_job_file
+from helpers.manifests import LAUNCHERS, NO_TELEMETRY, documents
 
 TOKEN = "/home/icalib/.ray/auth_token"  # where Ray looks for it, in the image's home folder
 
@@ -66,23 +63,3 @@ def test_nothing_is_scheduled_on_the_head(launcher: dict[str, Any]) -> None:
             "GPU": 0,
             "memory": 0,
         }
-
-
-def test_gpus_are_there_before_a_run_counts_them(launcher: dict[str, Any]) -> None:
-    """A run asks for no more GPUs than it finds, so that Ray's autoscaler would never start machines that have them."""
-    for kind in launcher.get("available_node_types", {}).values():
-        assert not kind["resources"]["GPU"] or kind["min_workers"] == kind["max_workers"] > 0
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "jobs").glob("*.yaml")), ids=lambda path: path.stem)
-def test_google_clouds_machines_have_room_for_each_job(path: Path) -> None:
-    """By Ray's own choice of a kind of machine to start. On AWS it asks AWS for the memory of each kind."""
-    from ray.autoscaler._private.node_provider_availability_tracker import NodeAvailabilitySummary
-    from ray.autoscaler._private.resource_demand_scheduler import _default_utilization_scorer, get_nodes_for
-
-    (config,) = documents((CLUSTER / "gcp.yaml").read_text())
-    score = partial(_default_utilization_scorer, node_availability_summary=NodeAvailabilitySummary({}))
-    driver = read_job_file(path, {}).resources
-    demand = {"CPU": driver.num_cpus, "memory": int(driver.memory)}
-    _, unplaced = get_nodes_for(config["available_node_types"], {"head": 1}, "head", 1, [demand], score)
-    assert unplaced == []
