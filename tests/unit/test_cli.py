@@ -35,11 +35,7 @@ def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", "icats"], "Did you mean `icast`"),
         (["show", "their_lab.methods.idea7"], "PYTHONPATH"),
-        (["show", "icast", "--set", "regime.rule.gain_threshold"], "write --set NAME=VALUE"),
-        (["show", "icast", "--set", "regime.rule.gain_treshold=0"], "Did you mean `gain_threshold`"),
-        (["show", "icast", "--set", "regime.rule.negative_threshold=0.6"], "λ⁻ < λ̃⁻ ≤ λ̃⁺ < λ⁺"),
         (["show", "bert-fp", "--preset", "ligth"], "it has: paper-icast, light"),
         (["run", "bert"], "`data` is missing"),
         (["run", "bert", "--data", "nowhere"], "not a pool folder"),
@@ -47,8 +43,6 @@ def test_a_preset_comes_before_other_settings_and_is_listed(icalib) -> None:
         (["run", "a/config.yaml", "--seed", "2", "--set", "no.such=1"], "found `seed`, `settings` beside it"),
         (["report", "nowhere"], "is not a run folder"),
         (["score", "nowhere", "--data", "nowhere", "--split", "dev"], "Choose one of: train, validation, test"),
-        (["score", "nowhere", "nowhere", "--split", "train"], "PAIRS have no splits"),
-        (["score", "nowhere", "--data", "nowhere", "--rows-per-file", "5"], "--rows-per-file is for PAIRS"),
         (["show", "icast", "--set", "encoder.backbone={a: "], "not valid YAML"),
         (["show", "./my_method.py"], "named by its import path"),
     ],
@@ -80,9 +74,6 @@ def test_what_fits_no_method_is_refused(icalib, tiny_pools: Path, arguments: lis
         (["--labelled", "0"], "`labelled` is 0.0"),
         (["--limit", "many"], "--limit many can't be parsed"),
         (["--limit", "train=0"], "expected numbers above 0"),
-        (["--limit", "training=5"], "unknown split training"),
-        (["--executor", "slurm"], "is not one of 'ray', 'local'"),
-        (["--executor", "local", "--address", "auto"], "address auto"),
         (["--experiment", "../elsewhere"], "`experiment` is '../elsewhere', which is not a valid folder name"),
     ],
 )
@@ -90,12 +81,6 @@ def test_wrong_options_of_run(icalib, tiny_pools: Path, options: list[str], said
     code, _, err = icalib("run", "bert", "--data", tiny_pools, *options)
     assert code == 2
     assert said in err
-
-
-@pytest.mark.parametrize("verb", [["calibrate", "scores.csv"], ["predict", "RUN", "q.jsonl"], ["label", "next"]])
-def test_only_what_trains_sends_runs_to_trackers(icalib, verb: list[str]) -> None:
-    code, _, err = icalib(*verb, "--track", "wandb")
-    assert (code, "No such option: --track" in err) == (2, True)
 
 
 def test_other_pools_are_looked_at_before_anything_is_trained(icalib, tiny_pools: Path, tmp_path: Path) -> None:
