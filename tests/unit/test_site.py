@@ -51,23 +51,6 @@ def test_the_navigation_has_every_page_once(hooks: ModuleType) -> None:
     assert sorted(pages(CONFIG["nav"])) == sorted([*own, *hooks.site_paths().values()])
 
 
-@pytest.mark.parametrize(
-    ("path", "link", "on_site"),
-    [
-        ("index.md", "../README.md#use", "project/README.md#use"),
-        ("extend/README.md", "../../ARCHITECTURE.md", "../project/ARCHITECTURE.md"),
-        ("project/README.md", "examples/own_csv.ipynb", "../examples/own_csv.md"),
-        ("examples/own_csv.md", "../docs/guarantees.md#top", "../guarantees.md#top"),
-        ("index.md", "https://example.org/docs/x.md", "https://example.org/docs/x.md"),
-    ],
-)
-def test_links_of_the_repository_become_links_of_the_site(
-    hooks: ModuleType, path: str, link: str, on_site: str
-) -> None:
-    code = "`f[0](../README.md)`\n\n```python\nf[0](../README.md)\n```\n"  # which has no links
-    assert hooks.with_site_links(f"See [it]({link}).\n{code}", path) == f"See [it]({on_site}).\n{code}"
-
-
 def test_the_tables_of_results_are_up_to_date_and_none_is_written_by_hand() -> None:
     results = script("results")
     text = "".join(page.read_text(encoding="utf-8") for page in results.PAGES)

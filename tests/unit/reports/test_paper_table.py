@@ -101,12 +101,3 @@ def test_each_fraction_has_a_block_for_each_other_pool_set(runs: list[RunFolder]
         assert [line.cells[0] for line in block.lines] == [f"{fraction:.3f} ± 0.000 a", f"{fraction:.3f}"] * 2
         assert {line.source for line in block.lines} == {"ours", "A → B"}
         assert {(test.first, test.second) for test in block.tests} == {("TSST", "ICAST")}
-
-
-def test_a_remark_counts_the_seeds_that_the_values_are_of(runs: list[RunFolder], tmp_path: Path) -> None:
-    made = table(kind="shift", rows=ROWS[:1])
-    first, second = (run for run in runs if run.result["method"] == "tsst")
-    row = TableRow(made.rows[0], 0.05, runs=(evaluate_on(first, tmp_path / "garage", 0, 0.4), second))  # one failed
-    own, shifted = blocks(Reproduction(made, "desk", "A", "icalib", (row,), {"garage": (None, ())}))
-    assert own.lines[0].remark.startswith("2 seeds; ")
-    assert (shifted.lines[0].cells[0], shifted.lines[0].remark) == ("0.400", "1 seed")

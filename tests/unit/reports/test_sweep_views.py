@@ -105,12 +105,6 @@ def test_the_lead_is_over_the_next_trial_and_tested_over_the_pools(tmp_path: Pat
     assert all(part in lead for part in ("Trial 1 leads trial 0", "+0.500", said))
 
 
-def test_equal_trials_are_tied(tmp_path: Path) -> None:
-    trials = [Made({"gamma": gamma}, [{"R@1": value}]) for gamma, value in ((1, 0.4), (2, 0.6), (3, 0.60001))]
-    lead = SweepSummary(write_sweep(tmp_path, trials)).lead
-    assert lead == "Trials 2 and 1, the first two of 3, are tied in R@1 on validation."
-
-
 def test_settings_without_effect_are_pointed_out(tmp_path: Path) -> None:
     trials = [Made({"gamma": gamma}, [{"R@1": 0.4, "NLL": 0.3}]) for gamma in (1, 2)]
     lead = SweepSummary(write_sweep(tmp_path, trials)).lead

@@ -17,12 +17,12 @@ from icalib.core.errors import SettingError
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import summarise
-from icalib.reports.comparison import MethodRow, best_labels, by_data, format_spread, method_rows, run_results
+from icalib.reports.comparison import MethodRow, best_labels, by_data, method_rows, run_results
 from icalib.reports.console import PlainConsole, text_table
 from icalib.reports.html import write_report
 from icalib.reports.paired_tests import paired_tests
 from icalib.reports.progress import TerminalProgress
-from icalib.reports.terminal import _cell, print_runs
+from icalib.reports.terminal import print_runs
 from icalib.reports.verdict import verdict_of
 
 
@@ -44,15 +44,6 @@ def test_rows_have_mean_and_sample_deviation() -> None:
     assert row.mean("ECE") is None
     fractions = [_result("a", 1, labelled=0.01, MAP=0.4), _result("a", 1, labelled=0.05, MAP=0.5)]
     assert [row.label for row in method_rows(fractions)] == ["a 1 %", "a 5 %"]
-
-
-def test_a_deviation_is_shown_for_several_seeds_whatever_it_is() -> None:
-    assert format_spread(0.5, None) == "0.500"
-    assert format_spread(0.5, 0.0) == "0.500 ± 0.000"
-    (row,) = method_rows([_result("a", seed, MAP=value) for seed, value in ((1, 0.0), (2, 10 * 2**0.5))])
-    console, stream = _console()
-    console.print(_cell(row, "MAP", is_best=False))
-    assert stream.getvalue().split() == ["7.071", "±10.000"]
 
 
 def test_best_follows_the_metrics_direction_and_printed_digits() -> None:
@@ -123,17 +114,6 @@ def test_runs_with_other_settings_are_rows_of_their_own(tmp_path: Path) -> None:
     assert all(label in report.read_text() for label in labels[:3])
 
 
-def test_a_row_names_a_component_as_a_setting_does(tmp_path: Path) -> None:
-    data = write_pools(tmp_path / "desk")
-    targets = ("icalib.calibration.calibrator.PriorShift", "my_lab.calibrators.MeanMatching")
-    found = [
-        write_run(tmp_path / str(number), data, "tsst", 1, config={"settings": {"calibration": {"target": target}}})
-        for number, target in enumerate(targets)
-    ]
-    labels = [row.label for row in method_rows(run_results(found))]
-    assert labels == ["tsst@calibration=prior-shift", "tsst@calibration=my_lab.calibrators.MeanMatching"]
-
-
 def test_a_variant_and_the_same_setting_by_set_are_told_apart_or_one_row() -> None:
     def made(method: str, seed: int, **settings: str) -> dict[str, Any]:
         return {**_result(method, seed, MAP=0.5), "settings": settings}
@@ -156,16 +136,6 @@ def test_equal_runs_of_two_experiments_count_once(tmp_path: Path) -> None:
     results[1]["test"]["MAP"] += 0.01
     with pytest.raises(SettingError, match=r"first/.* and .*second/.* same settings and seed 1, but other metrics"):
         method_rows(results)
-
-
-def test_the_terminal_says_why_methods_were_not_tested(tmp_path: Path) -> None:
-    found = [
-        write_run(tmp_path, write_pools(tmp_path / f"{number}" / "desk", number), method, 1)
-        for method, number in (("tsst", 60), ("bm25", 40))
-    ]
-    console, stream = _console()
-    print_runs(found, console)
-    assert "Not tested: tsst and bm25 were not evaluated on the same pools: 20 are" in stream.getvalue()
 
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:
@@ -197,19 +167,6 @@ def test_a_terminal_has_bars_and_one_line_for_each_finished_stage() -> None:
             progress.show(event)
     for shown in ("teacher ━", "see [runs]/x", "✓ teacher  1 min 1 s"):
         assert shown in stream.getvalue()
-
-
-def test_elsewhere_a_line_says_what_goes_on_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icalib.reports.progress._SILENCE_S", 0.1)
-    clock, stream = [0.0], io.StringIO()
-    monkeypatch.setattr("icalib.reports.progress.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    with TerminalProgress(Console(file=stream, width=80)) as progress, progress.stage("Ray"):
-        clock[0] = 12.3
-        deadline = time.monotonic() + 10
-        while "so far" not in stream.getvalue():
-            assert time.monotonic() < deadline, stream.getvalue()
-            time.sleep(0.01)
-    assert stream.getvalue() == "Ray …\nRay: 12.3 s so far\nRay: done in 12.3 s\n"
 
 
 def test_a_stage_that_only_advances_breaks_its_silence_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
