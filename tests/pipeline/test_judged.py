@@ -132,21 +132,6 @@ def renamed(batch: Path, out: Path) -> Path:
     return write_rows(out, [*rows, *({**row, "pool_id": "x"} for row in rows[:4])])
 
 
-def test_a_judge_that_knows_nothing_is_said_not_to_help(
-    bm25: FinishedRun, fresh: Path, judged: Path, pools: dict[str, Pool], around: RunContext, icalib: Command,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    rows = [
-        {"query": name, "candidate": index, "score": 0.5}
-        for name, pool in pools.items()
-        for index in range(len(pool.candidates))
-    ]
-    judge = write_rows(tmp_path / "judge.csv", rows)
-    place = ("--runs", around.runs, "--executor", "local")
-    _, _, err = icalib("evaluate", bm25.folder.path, "--data", fresh, "--judged", judged, "--judge", judge, *place)
-    assert f"from 40 judged pools; the judge of {len(pools)} doesn't help (correlation 0.00)." in err
-
-
 def test_judged_pools_that_are_no_random_sample_are_warned_of(
     bm25: FinishedRun, fresh: Path, pools: dict[str, Pool], judge: Path, truth: PoolScores, around: RunContext,
     tmp_path: Path,
@@ -174,7 +159,7 @@ def test_judged_pools_that_are_no_random_sample_are_warned_of(
 
 def test_what_cant_be_used_is_refused(
     bm25: FinishedRun, fresh: Path, batch: Path, judged: Path, judge: Path, tiny_pools: Path, around: RunContext,
-    pools: dict[str, Pool], tmp_path: Path, icalib: Command,
+    pools: dict[str, Pool], tmp_path: Path,
 ) -> None:  # fmt: skip
     def refused(match: str, judged: Path = judged, judge: Path = judge, data: Path = fresh) -> None:
         with pytest.raises((DataError, SettingError), match=match):
@@ -199,6 +184,3 @@ def test_what_cant_be_used_is_refused(
     refused("has the candidates 1, 2, 3, 4 of pool .* Expected their indices, 0 to 3", judge=write_rows(
         tmp_path / "shifted.csv", shifted
     ))  # fmt: skip
-    code, _, err = icalib("evaluate", bm25.folder.path, "--judged", judged)
-    assert code == 2
-    assert "--judged and --judge are used together" in err

@@ -76,9 +76,6 @@ def test_labels_of_annotators_reach_the_next_run(
     [
         ([], "give either a run or a pool folder"),
         (["--data", "POOLS", "--by", "uncertain"], "name a run, or choose --by random"),
-        (["--data", "POOLS", "--out", "batch.txt"], "Name a .json file"),
-        (["--data", "nowhere"], "not a pool folder"),
-        (["nowhere"], "is not a run folder"),
     ],
 )
 def test_wrong_arguments_of_label_next(icalib: Command, tiny_pools: Path, arguments: list[str], said: str) -> None:

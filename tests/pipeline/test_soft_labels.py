@@ -62,14 +62,6 @@ def test_soft_labels_are_trained_on_and_counted_nowhere(
     assert "Soft labels of 10 pools: llm:m." in write_report([found], tmp_path / "r.html", "r").read_text()
 
 
-def test_a_method_that_cant_learn_from_soft_labels_says_so(
-    folders: tuple[Path, Path], tiny_bert: Path, tmp_path: Path
-) -> None:
-    silent = Silent()
-    run(small_settings("bm25", folders[1], tiny_bert), run_context(tmp_path, silent))
-    assert any("soft labels of 10 unlabelled pools are not used" in text for text in silent.messages)
-
-
 def test_self_training_selects_no_pool_that_the_teacher_learnt_from(
     folders: tuple[Path, Path], tiny_bert: Path, tmp_path: Path
 ) -> None:

@@ -140,10 +140,6 @@ def test_runs_that_say_nothing_about_their_labels_are_refused(
     sees_all = replace(bert, config=bert.config.model_copy(update={"settings": settings}))
     with pytest.raises(SettingError, match="was pre-trained on the labels of all training pools"):
         predicted(sees_all, around)
-    with pytest.raises(SettingError, match=r"of \d+ dialogues; expected 500 or more"):
-        label_suspects(bert.folder.path, folds=500, **place)
-    with pytest.raises(SettingError, match="expected 1 or more pools, and 2 or more folds"):
-        label_suspects(bert.folder.path, number=0, **place)
     (tmp_path / "old.csv").touch()
     with pytest.raises(SettingError, match="exists already and may have labels"):
         label_suspects(bert.folder.path, tmp_path / "old.csv", **place)

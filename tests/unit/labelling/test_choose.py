@@ -20,18 +20,6 @@ def test_k_center_takes_the_farthest_from_all_before() -> None:
     assert found.tolist() == [4, 2, 1]  # 10 from 0; then 2 from 0; then 1 and 9, both at 1, the first of them
 
 
-def test_k_center_never_worse_than_twice_the_best_radius() -> None:
-    """The greedy algorithm's guarantee, against all choices of three (Gonzalez 1985)."""
-    from itertools import combinations
-
-    rng = np.random.default_rng(3)
-    points = rng.normal(size=(12, 2)).astype(np.float32)
-    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    found = k_center(points, 3, points[:1], np.arange(12))
-    best = min(distances[:, [0, *more]].min(1).max() for more in combinations(range(12), 3))
-    assert distances[:, [0, *found]].min(1).max() <= 2 * best + 1e-6
-
-
 def test_k_center_takes_one_of_a_dialogue_while_there_are_others() -> None:
     found = k_center(line(0, 8, 9, 10), 3, line(0), np.array([0, 1, 1, 1]), taken=np.array([0]))
     assert found.tolist() == [3, 1, 2]
