@@ -111,11 +111,6 @@ def test_a_curve_says_what_labels_are_worth(
             icalib.curve(["bert"], tiny_pools, **{**place, **wrong})
 
 
-def test_a_comparison_needs_a_seed(tiny_pools: Path, runs: Path) -> None:
-    with pytest.raises(SettingError, match="`seeds` is 0"):
-        icalib.compare(["bm25"], tiny_pools, seeds=0, runs=runs, executor="local")
-
-
 def test_a_curve_needs_a_method_that_learns_from_labels(tiny_pools: Path, runs: Path) -> None:
     with pytest.raises(SettingError, match="no method that learns from labels in dual-encoder, bm25"):
         icalib.curve(["dual-encoder", "bm25"], tiny_pools, fractions=[0.1], runs=runs, executor="local")
@@ -153,16 +148,6 @@ def test_a_ranking_is_that_of_a_single_question(ranker: LoadedRanker, test_pools
     assert ranker.rank(texts, test_pools[0].candidates) == ranked
 
 
-def test_a_loaded_ranker_answers_from_another_folder(
-    teacher: Run, ranker: LoadedRanker, test_pools: list[Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(teacher.path.parent)
-    loaded = icalib.load(teacher.path.name)
-    monkeypatch.chdir(tmp_path)
-    questions = [question_of(test_pools[0])]
-    assert loaded.predict(questions, sets=0.8) == ranker.predict(questions, sets=0.8)
-
-
 def test_equal_candidates_share_their_ranks(ranker: LoadedRanker) -> None:
     """Though they have dropout masks of their own."""
     ranked = ranker.rank(["My printer hums."], ["Hello!", "Restart it.", " Hello!"])
@@ -191,13 +176,6 @@ def test_what_are_no_candidates_questions_or_pairs_is_refused(ranker: LoadedRank
             call()
     with pytest.raises(DataError, match="found"):
         ranker.predict_proba(wrong)
-
-
-def test_fractions_are_numbers(ranker: LoadedRanker) -> None:
-    question = {"context": ["It hums."], "candidates": ["Restart it.", "Hello!"]}
-    for options in ({"max_error": "0.9"}, {"confidence": "0.9"}, {"sets": [0.9]}):
-        with pytest.raises(SettingError, match="expected a fraction between 0 and 1"):
-            ranker.predict([question], **options)
 
 
 def test_candidates_may_come_from_anything_that_has_some(ranker: LoadedRanker) -> None:

@@ -13,7 +13,6 @@ from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 from icalib.models.checkpoint import read_weights
 from icalib.pipeline.run import CACHE, run, stages_of
-from icalib.reports.tensorboard import write_tensorboard
 
 QUICK = {"domain_pretraining.training.epochs": 2, "domain_pretraining.training.precision": "fp32"}
 
@@ -27,22 +26,6 @@ def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, la
     _, start = stages.initial
     assert start is not None
     return start
-
-
-def test_a_bert_fp_run_shows_its_domain_pretraining_and_keeps_none_of_its_heads(
-    runs: Path, tiny_pools: Path, tiny_bert: Path
-) -> None:
-    finished = run(small_settings("bert-fp", tiny_pools, tiny_bert, **QUICK), run_context(runs, Silent()))
-    assert [stage["name"] for stage in finished.stages][:3] == ["tokens", "domain-pretraining", "teacher"]
-    curve = [row for row in finished.training().to_pylist() if row["stage"] == "domain_pretraining"]
-    assert "loss/domain_pretraining" in {row["tag"] for row in curve}
-    assert (write_tensorboard(finished) / "round_00/train/events.out.tfevents.domain_pretraining").is_file()
-    start = (
-        Path(next(stage["path"] for stage in finished.stages if stage["name"] == "domain-pretraining")) / "checkpoint"
-    )
-    assert {name.split(".")[0] for name in read_weights(start)} == {"encoder"}
-    final = read_weights(finished.checkpoint_path / "cross")
-    assert {name.split(".")[0] for name in final} == {"encoder", "answer_head"}
 
 
 def test_logs_are_read_by_contrastive_domain_pretraining_only_if_it_may(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import math
 import shutil
@@ -17,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.pool_folders import read_pools, seal
 from helpers.runs import small_settings
-from rich.console import Console
 
 from icalib.core.errors import DataError, RunFolderError, SettingError
 from icalib.core.run_tables import PREDICTION_SCHEMA
@@ -26,10 +24,9 @@ from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 from icalib.pipeline.evaluation import prediction_table
 from icalib.pipeline.finished import FinishedRun, evaluate, iter_predictions
-from icalib.pipeline.guarantees import AnswerOptions, Guarantees
+from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import RunContext, run
-from icalib.reports.terminal import print_shift
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -129,24 +126,6 @@ def test_the_command_line_evaluates_and_reports_shift(
     assert "tested on counter" in (teacher.folder.path / "report.html").read_text()
 
 
-def test_pools_of_the_runs_own_name_have_a_column_of_their_own(bm25: FinishedRun) -> None:
-    own = bm25.folder.result
-    text = io.StringIO()
-    other = {"trained_on": own["data"], "digest": "d", "limit": 4, "test": {**own["test"], "R@1": 0.1239}}
-    print_shift({**own, **other}, own, Console(file=text, width=120, color_system=None))
-    (line,) = [line.split() for line in text.getvalue().splitlines() if line.split()[:1] == ["R@1"]]
-    assert line == ["R@1", "0.124", f"{own['test']['R@1']:.3f}", "higher"]
-
-
-@pytest.mark.parametrize("option", [("--limit", 4), ("--columns", "score=prob")])
-def test_an_option_of_other_pools_without_them_is_refused(
-    bm25: FinishedRun, icalib: Command, option: tuple[str, object]
-) -> None:
-    code, _, err = icalib("evaluate", bm25.folder.path, *option)
-    assert code == 2
-    assert option[0] in err
-
-
 def write_questions(path: Path, pools: Path) -> list[str]:
     """Test pools with contexts of full length as questions; returns their ids."""
     lines = [
@@ -183,12 +162,6 @@ def test_questions_are_answered_where_the_run_is_sure(
     assert f"{sum(not answer['abstained'] for answer in answers)} of {len(ids)} answered" in err
     mean_size = np.mean([len(answer["set"]) for answer in answers])
     assert f"sets have {mean_size:.1f} candidates on average" in err
-
-
-def test_labels_are_no_remedy_where_the_surest_answers_are_wrong(teacher: FinishedRun) -> None:
-    with pytest.raises(DataError, match=r"nor can more: .* Allow more errors or less confidence") as refused:
-        Guarantees(teacher.folder).check(AnswerOptions(max_error=0.001))
-    assert "label more" not in str(refused.value)
 
 
 def test_models_that_give_no_numbers_answer_nothing(teacher: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.observers import Interrupted
 from helpers.runs import Silent, run_context, small_settings
 
 from icalib.core.run_folder import RunFolder
@@ -51,10 +52,6 @@ def test_iart_starts_from_word_vectors_and_an_intent_classifier(iart: RunFolder)
     assert not torch.equal(own["encoder.embedding.weight"], words)
     assert ranker.encoder.intent_attention.weight.abs().sum() > 0
     assert np.isfinite(iart.predictions("test")["logit"].to_numpy()).all()
-
-
-class Interrupted(Exception):
-    """A training would begin."""
 
 
 def test_other_seeds_share_both_and_other_fractions_the_word_vectors(

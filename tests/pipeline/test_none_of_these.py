@@ -106,13 +106,6 @@ def test_questions_are_answered_with_the_p_none_that_the_run_scored(bert: Finish
     assert [one.p_none for one in ranked] == pytest.approx([found.answers[0].p_none] * len(ranked), rel=1e-4)
 
 
-def test_the_note_of_answer_sets_is_about_pools_with_a_right_candidate(bert: FinishedRun, pools: Path) -> None:
-    test = PoolScores.from_predictions(bert.folder.predictions("test"))
-    (note,) = load(bert.folder.path).predict(some_questions(pools, list(test.pool_ids[:5])), sets=0.8).notes
-    assert "where a candidate is right, contain a right one" in note
-    assert f"like the {int(test.answerable.sum())} test pools" in note
-
-
 def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
     bert: FinishedRun, pools: Path, tmp_path: Path, icalib: Any
 ) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from helpers.observers import Interrupted
 from helpers.runs import TRAINING, Silent, prediction_digest, run_context, small_settings
 
-from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.errors import SettingError
 from icalib.core.files import read_json_list
-from icalib.core.run_folder import RUN_VERSION, RunFolder
+from icalib.core.run_folder import RunFolder
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.data.pools import read_pool_set
-from icalib.methods.catalogue import presets
 from icalib.parts.fit import fit_sum
 from icalib.parts.job import ORDER
 from icalib.parts.loaded import LoadedMembers
@@ -105,10 +105,6 @@ def test_another_machine_predicts_what_the_run_did(finished: RunFolder, settings
         assert intents == predicted
 
 
-class Interrupted(Exception):
-    """The cross-encoder's training would begin."""
-
-
 def test_an_interrupted_run_goes_on_and_a_repeated_one_reuses_every_stage(
     finished: RunFolder, settings: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,25 +131,6 @@ def test_an_interrupted_run_goes_on_and_a_repeated_one_reuses_every_stage(
     listener.stages.clear()
     assert prediction_digest(run(settings, context)) == prediction_digest(finished)
     assert all(listener.stages.values())
-
-
-def test_the_papers_method_is_the_cross_encoder_alone(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
-    chosen = presets("icast")["paper"]
-    parts = {name: chosen.get(name, value) for name, value in PARTS.items()}
-    settings = small_settings("icast", tiny_pools, tiny_bert, **parts, cross=chosen.get("cross", True))
-    paper = run(settings.model_copy(update={"experiment": "paper"}), run_context(runs))
-    (fitted,) = read_json_list(paper.path / "parts.json")
-    assert SumOfParts.model_validate(fitted) == SumOfParts.alone("cross")
-    assert {path.name for path in paper.checkpoint_path.iterdir()} == {"parts.json", "cross"}
-
-
-def test_a_run_of_an_older_version_is_refused_in_a_sentence(finished: RunFolder, tmp_path: Path) -> None:
-    copy = shutil.copytree(finished.path, tmp_path / "copy")
-    config = (copy / "config.yaml").read_text().replace(f"version: {RUN_VERSION}\n", f"version: {RUN_VERSION - 1}\n")
-    (copy / "config.yaml").write_text(config)
-    versions = f"version {RUN_VERSION - 1}, this icalib reads version {RUN_VERSION}"
-    with pytest.raises(RunFolderError, match=rf"has run-folder {versions}\. Use .*--fresh"):
-        FinishedRun.open(copy)
 
 
 def test_passes_without_dropout_are_refused_before_anything_is_computed(tiny_pools: Path, tiny_bert: Path) -> None:

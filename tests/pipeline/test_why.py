@@ -132,12 +132,6 @@ def test_unknown_pools_and_removed_stages_are_named(icast: RunFolder, tmp_path: 
             why(moved.path, pool_ids(icast, "test")[0])
 
 
-def test_pools_that_were_prepared_again_are_refused(icast: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunFolder, "data_digest", "that of other pools")
-    with pytest.raises(SettingError, match="was prepared again since"):
-        why(icast.path, pool_ids(icast, "test")[0])
-
-
 def test_mistakes_are_wrong_and_the_most_confident_come_first(icast: RunFolder) -> None:
     found = mistakes(icast.path, number=3)
     for stage in {one.stage for one in found}:

@@ -34,12 +34,6 @@ def test_a_run_whose_provenance_is_damaged_is_still_its_own(tiny_pools: Path, ti
         assert is_started(folder, config)
 
 
-def test_a_variant_that_names_a_path_stays_in_its_experiment(tiny_pools: Path, tiny_bert: Path) -> None:
-    config = small_settings("bert", tiny_pools, tiny_bert)
-    variant = config.model_copy(update={"method": "bert@encoder.backbone=../../other/model"})
-    assert run_folder_of(variant, Path("runs")).path.parent == run_folder_of(config, Path("runs")).path.parent
-
-
 def test_variants_have_folders_of_their_own_whose_names_fit(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     config = small_settings("bert", tiny_pools, tiny_bert)
     thresholds = ",".join(f"regime.rule.{name}=0.{number}" for number, name in enumerate(SYMBOLS))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from unit.metrics.made_predictions import prediction_table, simulated_table
+from unit.metrics.made_predictions import simulated_table
 
 from icalib.core.errors import DataError, SettingError
 from icalib.core.run_folder import RunFolder
@@ -66,15 +66,6 @@ def test_what_is_said_of_questions_of_a_size_that_one_split_lacks(folder: RunFol
     assert ("don't rely on theirs" in notes) == is_tested  # whose probabilities validation has not calibrated
 
 
-def test_sizes_with_gaps_are_named_one_by_one(folder: RunFolder) -> None:
-    few = rename(simulated_table(40, seed=3, num_candidates=4))
-    folder.write_table("predictions/validation.parquet", pa.concat_tables([folder.predictions("validation"), few]))
-    asked = scores(1, 4, num_candidates=6)
-    question = Question(id="1", context=("hello",), candidates=tuple("abcdef"))
-    (note,) = Guarantees(folder).answers([question], asked, AnswerOptions()).notes
-    assert "the run's pools (4, 10)" in note
-
-
 def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> None:
     table = simulated_table(20, seed=2)
     unknown = pa.array(np.full(table.num_rows, -1), table.schema.field("label").type)
@@ -88,24 +79,3 @@ def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> N
 def test_a_confidence_without_a_promise_is_refused(folder: RunFolder) -> None:
     with pytest.raises(SettingError, match=r"confidence of 0.99 .*--max-error"):
         Guarantees(folder).check(AnswerOptions(confidence=0.99))
-
-
-def test_pools_that_chose_the_model_have_sets_that_are_too_small() -> None:
-    """The model that suits 40 validation pools best, of 8 that are equally good on others."""
-
-    def scores(num_pools: int, seed: int) -> PoolScores:
-        rng = np.random.default_rng(seed)
-        logit = rng.normal(0, 1, (num_pools, 10))
-        logit[:, 0] += 1.5
-        return PoolScores.from_predictions(prediction_table(logit.tolist(), [[1] + [0] * 9] * num_pools))
-
-    covered: dict[str, list[float]] = {"validation": [], "test": []}
-    for trial in range(60):
-        candidates = [scores(40, 1000 * trial + number) for number in range(8)]
-        chosen = min(candidates, key=lambda found: fit_conformal(found, 0.9).nonconformity)
-        later = scores(200, 1000 * trial + 999)
-        for split, pools in (("validation", chosen), ("test", scores(40, 1000 * trial + 500))):
-            sets = answer_sets(later, fit_conformal(pools, 0.9))
-            covered[split].append(float((later.pool_sum(sets & (later.label == 1)) > 0).mean()))
-    assert np.mean(covered["validation"]) < 0.88
-    assert np.mean(covered["test"]) == pytest.approx(0.905, abs=0.02)
