@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from helpers.device import score_on_meta, update_on_meta
 from helpers.discovery import methods
 from helpers.tiny_training import train_and_score
 
-from icalib.core.component import described, validated
+from icalib.core.component import described
 from icalib.data.encoding import TokenStore
 from icalib.data.pools import read_pool_set
 from icalib.encoders.sam import SAM
@@ -19,13 +18,6 @@ from icalib.heads.polya_gamma import PolyaGammaHead
 from icalib.methods.catalogue import describe, load_method
 
 NAMES = methods()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_settings_survive_yaml(name: str) -> None:
-    method = load_method(name)
-    text = yaml.safe_dump(method.model_dump(mode="json"))
-    assert validated(type(method), yaml.safe_load(text)) == method
 
 
 @pytest.mark.parametrize("name", NAMES)

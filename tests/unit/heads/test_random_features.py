@@ -86,14 +86,6 @@ def same_posterior(one: RandomFeatureHead, other: RandomFeatureHead) -> None:
     torch.testing.assert_close(*factors, rtol=1e-4, atol=1e-5)
 
 
-def test_observations_in_batches_equal_those_at_once() -> None:
-    pairs, batches = made_pairs(), head().eval()
-    for start in range(0, len(pairs[0]), 5):
-        batches.observe(*(column[start : start + 5] for column in pairs))
-    batches.condition([batches.observations()], seed=0)
-    same_posterior(batches, conditioned(head(), pairs))
-
-
 def test_the_precision_can_be_scaled_to_a_number_of_pairs() -> None:
     pairs = made_pairs(48)
     same_posterior(conditioned(head(effective_n=144.0), pairs), conditioned(head(), pairs, pairs, pairs))

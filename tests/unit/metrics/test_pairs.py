@@ -50,10 +50,8 @@ def test_a_subset_keeps_everything_about_its_pools() -> None:
     [
         ("label", [-1, -1, -1, -1], "label", "no pool has a known label"),
         ("label", [1, 0, 2, 0], "label", "candidate 0 of pool 'pool-00001' has a label"),
-        ("label", [1, 0, None, 0], "label", "1 of 4 rows are null"),
         ("logit", [0.0, 1.0, 2.0, np.nan], "logit", "candidate 1 of pool 'pool-00001' has a NaN score"),
         ("prob", [0.0, 1.0, 0.2, np.nan], "prob", "candidate 1 of pool 'pool-00001' has no probability"),
-        ("prob", [0.0, 1.5, 0.2, 0.3], "prob", "candidate 1 of pool 'pool-00000' has no probability"),
         ("candidate", [0, 1, 0, 0], "candidate", "candidate 0 of pool 'pool-00001' occurs twice"),
     ],
 )

@@ -66,19 +66,12 @@ def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypat
         (GRID.replace('"""Three values of λʰ."""', ""), "docstring: Input"),
         (GRID.replace('"F1"', '"F11"'), "Did you mean F1"),
         (GRID.replace('"maximize"', '"minimize"'), "found minimize for F1, of which maximize is better"),
-        (GRID.replace('"maximize"', '"up"'), "METRICS.F1: Input should be 'maximize' or 'minimize', found 'up'"),
-        (GRID + '\nSAMPLER = "tpee"\n', "SAMPLER: Input should be 'grid'"),
         ('"""A slip."""\nMETHOD = ', "can't be read: SyntaxError"),
     ],
 )
 def test_an_invalid_space_is_refused_with_what_it_lacks(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SettingError, match=re.escape(message)):
         write_space(tmp_path, text)
-
-
-def test_no_trials_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="found 0 as number of trials"):
-        proposals(write_space(tmp_path, GRID), load_method("icast"), "grid", 0)
 
 
 def test_a_misspelt_key_is_named_before_anything_runs(tmp_path: Path) -> None:
@@ -110,7 +103,6 @@ SUGGEST = "return {'loss.gamma': trial.suggest_float('gamma', 0, 5)}"
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ("[]", r"grid\(\) has no points"),
         ("{'gamma': [1.0]}", r"each point of grid\(\) to be a dict .*found 'gamma'"),
         ("[1 / 0]", r"grid\(\) failed: ZeroDivisionError.*line 14"),
         ("[{}]", r"suggest\(trial\) failed: ValueError"),

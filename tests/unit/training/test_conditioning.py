@@ -102,17 +102,6 @@ def test_pairs_that_stand_in_for_a_worker_without_any_count_nowhere(
     assert not steps.moving_LL.any()
 
 
-def test_the_moving_average_makes_one_step_an_update_of_several_parts(tokens: Path, tiny_bert: Path) -> None:
-    head = RandomFeatureHead.Config.model_validate({"num_features": 32, "laplace": "ema"})
-    made = job_of(tokens, tiny_bert, head).prepare(CPU)
-    settings = SETTINGS.model_copy(update={"epochs": 1, "gradient_accumulation": 3})
-    train(made.model, LocalEngine(made.model, settings), made.curriculum, settings, Silent(), seed=0, validation=None)
-    batches = [batch for batch in made.curriculum.batches(0) if batch[0].task != "intent"]
-    steps = made.model.answer_head.steps
-    assert int(steps.num_steps) == len(batches)
-    assert int(steps.num_pairs) == sum(map(len, batches))
-
-
 def test_a_posterior_of_other_weights_is_refused(tokens: Path, tiny_bert: Path, tmp_path: Path) -> None:
     job = job_of(tokens, tiny_bert, RANDOM_FEATURES)
     made = job.prepare(CPU)
