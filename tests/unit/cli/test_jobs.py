@@ -56,13 +56,9 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
     ("verb", "arguments", "options", "said"),
     [
         ("rn", ["icast"], HERE, "`verb: rn` can't be a job. There are: "),
-        ("submit", ["job.yaml"], {}, "`verb: submit` can't be a job"),
         ("run", ["icast"], {**HERE, "sedes": 1}, "No such option: --sedes"),
         ("run", ["icast"], {**HERE, "address": "auto"}, "`options.address` isn't for jobs"),
-        ("run", ["icast"], {**HERE, "seed": "one"}, "Invalid value for '--seed'"),
-        ("run", [], HERE, "Missing argument"),
         ("run", ["icast", "--fresh"], HERE, "looks like an option"),
-        ("compare", ["icast"], {"runs": "/runs"}, "Missing option '--data'"),
         ("run", ["icast"], {"data": "pools/mine", "runs": "/runs"}, "`options.data` is the relative path pools/mine"),
         ("run", ["icast"], {"data": "/pools"}, "`options.runs` is the relative path runs"),
         ("compare", ["icast"], {**HERE, "shift": ["/a", "b"]}, "`options.shift` is the relative path b"),

@@ -14,7 +14,6 @@ from icalib.core.component import (
     Settings,
     component_class,
     has_setting,
-    validated,
     with_setting,
     with_settings,
 )
@@ -69,7 +68,6 @@ class Car(Settings):
     [
         ("icalib.losses.binary.BinaryCrossEntropy", "is not a subclass of AbstractHead"),
         ("icalib.heads.linear.AbstractHead", "is abstract"),
-        ("icalib.nothing.Head", "no component"),
         ("abstract-head", "Available: .*linear-head"),
         (5, "no component"),
     ],
@@ -124,7 +122,6 @@ def test_a_component_and_its_settings_change_together_in_any_order() -> None:
     [
         ("engine.glwo", "Did you mean `glow`"),
         ("enigne.glow", "Did you mean `engine`"),
-        ("engine.glow.more", "`more` is unknown"),
         ("spare.count", "`count` is unknown"),
     ],
 )
@@ -134,15 +131,9 @@ def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
     assert not has_setting(Car(), path)
 
 
-def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SettingError, match=r"`enigne` is unknown; expected one of .*engine"):
-        validated(Car, {"enigne": {}})
-
-
 @pytest.mark.parametrize(
     ("source", "target", "is_run"),
     [
-        ("print('run')", "trap.Head", False),
         ("Head = print('run')", "trap.Head", False),
         ("class Head: print('run')", "trap.Head", False),
         ("class Head(dict): print('run')", "trap.Head", True),

@@ -21,21 +21,12 @@ from icalib.core.files import (  # fmt: skip
     atomic_dir,
     atomic_write,
     is_temporary,
-    read_json,
     remove_abandoned,
     remove_path,
     temporary_beside,
     write_json,
 )
 from icalib.core.seeding import child_seed
-
-
-def test_a_file_appears_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "file.json"
-    write_json(path, {"a": 1})
-    write_json(path, {"a": "ä"})
-    assert read_json(path) == {"a": "ä"}
-    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

@@ -69,15 +69,6 @@ def test_another_folder_an_unfinished_run_and_another_version_are_refused(tmp_pa
         RunFolder.open(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "", "a: \xff"])
-def test_an_invalid_config_is_refused_with_file_and_fix(tmp_path: Path, text: str) -> None:
-    run = finished_run(tmp_path)
-    (tmp_path / "config.yaml").write_bytes(text.encode("latin-1"))
-    for read in (lambda: RunFolder.open(tmp_path), lambda: run.config):
-        with pytest.raises(RunFolderError, match=r"config\.yaml.*--fresh"):
-            read()
-
-
 def complete_run(path: Path) -> RunFolder:
     """A finished run folder with a file of each kind."""
     run = RunFolder(path)

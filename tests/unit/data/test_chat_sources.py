@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import json
-import lzma
 import re
 import shlex
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -433,14 +430,6 @@ def test_marks_of_accepted_answers_may_be_numbers(tmp_path: Path) -> None:
     assert [turn.is_answer for turn in found.utterances] == [True, False, True, False, None, None, True]
     with pytest.raises(DataError, match='found "perhaps"'):
         dialogues(write_json(path, {"messages": [messages[0] | {"is_answer": "perhaps"}]}))
-
-
-@pytest.mark.parametrize("compress", [bz2.compress, lzma.compress])
-def test_other_compressions_are_named(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    path = tmp_path / "chats.jsonl"
-    path.write_bytes(compress(json.dumps(OPENAI).encode()))
-    with pytest.raises(DataError, match=r"found data compressed by (bzip2|xz)\. .*gzipped"):
-        open_source(path)
 
 
 def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:

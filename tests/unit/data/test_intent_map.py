@@ -79,11 +79,3 @@ def test_pools_have_the_names_of_the_map(tmp_path: Path) -> None:
         for before, after in zip(plain.context, own.context, strict=True):
             assert after.intents == (("first",) if labels[0] in before.intents else ())
     assert any("[first]" in line for line in preview(tmp_path / "d.jsonl", settings))
-
-
-def test_the_same_map_gives_the_existing_pools(tmp_path: Path) -> None:
-    simulate(tmp_path / "desk.jsonl", num_dialogues=60, seed=1)
-    by_role = {"user": {"*": "U"}, "agent": {"*": "A"}}
-    settings = validated(PrepareSettings, {"map_intents": by_role, "num_candidates": 3})
-    first = prepare(tmp_path / "desk.jsonl", tmp_path / "pools", settings)
-    assert prepare(tmp_path / "desk.jsonl", tmp_path / "pools", settings) == first

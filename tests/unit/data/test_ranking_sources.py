@@ -358,13 +358,6 @@ def test_grades_that_are_no_labels_are_refused(tmp_path: Path) -> None:
     assert len(list(open_source(ones).answers(None))) == 10
 
 
-def test_a_file_of_another_encoding_is_named_as_such(tmp_path: Path) -> None:
-    path = tmp_path / "latin.csv"
-    path.write_bytes("question;answer\nkönnen sie?;ja\nmögen sie?;nein\n".encode("cp1252"))
-    with pytest.raises(DataError, match=r"line 2: byte 0xf6 at character 2 is not UTF-8"):
-        open_source(path, "ranking")
-
-
 @pytest.mark.parametrize("sampler", ["random", "neighbourhood", "bm25-response"])
 def test_another_right_answer_of_a_query_is_never_mined_as_wrong(tmp_path: Path, sampler: str) -> None:
     """Canned answers are right for several queries."""

@@ -54,7 +54,6 @@ def checkpoint(tiny_bert: Path, tmp_path: Path) -> Path:
     ("file", "change", "error", "named"),
     [
         ("ranker.json", {"version": 99}, RunFolderError, f"version 99; this icalib reads {CHECKPOINT_VERSION}"),
-        ("ranker.json", {"starts_at_zero": "perhaps"}, RunFolderError, "starts_at_zero.*--fresh"),
         ("ranker.json", {"encoder": {"target": "icalib.encoders.transformer.No"}}, RunFolderError, "No.*--fresh"),
         ("ranker.json", {"intents": ["a"]}, RunFolderError, "don't fit"),
         ("backbone/config.json", {"num_attention_heads": 0}, SettingError, "can't load the backbone"),

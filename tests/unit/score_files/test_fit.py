@@ -122,13 +122,3 @@ def test_scores_of_which_low_ones_are_good_are_noticed() -> None:
     assert note.endswith("calibrate its negative")
     for value in (1.7, 3.7):  # the mean of equal scores may be rounded up
         assert not calibrate(replace(pools, logit=np.full_like(pools.logit, value))).notes
-
-
-def test_a_softmax_that_is_not_tried_for_a_few_queries_is_said() -> None:
-    found = calibrate(replace(POOLS, label=right_in(395)))
-    assert OF_QUERIES not in found.metrics
-    [note] = (note for note in found.notes if OF_QUERIES in note)
-    assert "of 400 queries 5 have no right candidate" in note
-    several = calibrate(replace(POOLS, label=np.maximum(right_in(400), np.roll(right_in(400), 1))))
-    assert OF_QUERIES not in several.metrics
-    assert not any(OF_QUERIES in note for note in several.notes)

@@ -39,7 +39,6 @@ def test_all_formats_have_the_same_scores(tmp_path: Path, name: str) -> None:
         ({"score": "high"}, 'line 3, field `score`: found "high". Expected: a valid number'),
         ({"score": float("nan")}, "field `score`: found NaN. Expected: a finite number"),
         ({"label": 2}, "field `label`: found 2. Expected: 0 or 1"),
-        ({"query": None}, "field `query`: found null"),
         ({"candidate": "d0"}, "line 3: candidate 'd0' of query 'q00000' occurs twice"),
     ],
 )
@@ -54,11 +53,9 @@ def test_a_bad_row_is_named(tmp_path: Path, change: dict[str, Any], message: str
     ("name", "data", "message"),
     [
         ("scores.jsonl", None, "the file doesn't exist"),
-        ("scores.jsonl", b"", "the file is empty"),
         ("scores.csv", b"query,candidate,score,label\n", "the file has no rows"),
         ("scores.jsonl", b'{"query": \n', r"line 1: broken JSON.*Correct the row, or remove it"),
         ("scores.csv", b"query,candidate,score,label\nq,d\xff,1,1\n", "is not UTF-8"),
-        ("scores.parquet", b"PAR1 and no more", "damaged"),
     ],
 )
 def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str, data: bytes | None, message: str) -> None:

@@ -51,13 +51,10 @@ def rows(*published: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ("title: [", "can't be read as YAML"),
-        ({"kind": "metrix"}, "kind"),
         ({"rows": [{"label": "A", "methd": "bert"}]}, "rows.0.methd"),
         ({"metrics": ["F1", "ratio"]}, "metrics: `ratio` is unknown"),
         ({"rows": [{"label": label, "method": "bert"} for label in "Aa"]}, "labels must be distinct"),
         ({"corpora": ["D"], **rows({"corpus": "C", "values": {"F1": 1}})}, "`A`: `C` is unknown"),
-        ({"exceptions": [{"rows": ["B"], "settings": {"a": 1}, "source": "S"}]}, "exceptions: rows: `B` is unknown"),
     ],
 )
 def test_a_bad_file_is_named_with_its_key(tmp_path: Path, changes: Any, said: str) -> None:
