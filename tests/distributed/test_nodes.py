@@ -201,9 +201,6 @@ def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
     assert set(repeated.values()) <= {2}
 
 
-# Drivers
-
-
 # Nodes of several kinds
 
 

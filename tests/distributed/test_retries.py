@@ -15,7 +15,7 @@ from helpers.losses import HopelessLoss
 from helpers.runs import ONE_WORKER
 from helpers.train_jobs import train_job
 
-from icalib.core.errors import Abandoned, DamagedFileError, DataError, IcalibError, SettingError
+from icalib.core.errors import Abandoned, DataError, IcalibError, SettingError
 from icalib.core.events import EpochFinished, Event, Progress, ignore
 from icalib.core.files import read_json
 from icalib.core.stage_cache import RESUME
@@ -63,16 +63,6 @@ def test_a_list_of_checkpoints_that_a_full_disk_cut_off_is_left_out(
     cut_off.touch()
     train(train_job(tiny_pools, tiny_bert, tmp_path), tmp_path, TWO_WORKERS, "teacher", ignore)
     assert read_json(tmp_path / "result.json")["world_size"] == 2
-
-
-@pytest.mark.nightly
-def test_what_fails_before_there_is_a_model_is_named(
-    local_ray: None, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    job = train_job(tiny_pools, tiny_bert, tmp_path)
-    job.train_tokens.path.write_bytes(b"no tokens")
-    with pytest.raises(DamagedFileError, match=r"train\.arrow"):
-        train(job, tmp_path, ONE_WORKER, "teacher", ignore)
 
 
 class Impatient:

@@ -47,9 +47,3 @@ def test_a_head_where_nothing_runs_needs_no_storage(monkeypatch: pytest.MonkeyPa
     found = {check.name: check for check in doctor.examine(tmp_path, None, lambda what: None)}
     assert found["storage"].status == "ok"
     assert set(found) == {"nodes", "versions", "token", "storage", "workers", "training step"}
-
-
-def test_the_cluster_that_the_environment_names_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    monkeypatch.setattr(doctor, "start", lambda address, note: None)
-    assert doctor.join(None).found == "joined 10.0.0.1:6379"
