@@ -188,7 +188,7 @@ def test_a_graph_gives_the_runs_calibrated_probabilities(
     pytest.importorskip("onnxruntime")
     source = finished(
         around, tiny_pools, tiny_bert, "graph", "sngp", calibration="temperature",
-        **{"head.num_features": 64},
+        **{"head.num_features": 64, "uncertainty.integration": "mean_field"},
     )  # fmt: skip
     folder = icalib.export(source.folder.path, tmp_path / "graph", format="onnx")
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)

@@ -57,14 +57,6 @@ def test_a_users_text_separates_no_utterances(tiny_roberta: Path) -> None:
         ]
 
 
-def test_byte_level_tokens_need_separators(tiny_roberta: Path) -> None:
-    layout = tiny_ranker(tiny_roberta).layout
-    with pytest.raises(SettingError, match=r"Add --distil, .*encoder\.turn_separators=true"):
-        texts_of(
-            layout, Tokenizer(str(tiny_roberta)), stock_tokenizer(str(tiny_roberta), layout, has_segments=False), 3
-        )
-
-
 def test_long_texts_keep_whole_words_of_the_contexts_end_and_the_candidates_start(tiny_bert: Path) -> None:
     layout, tokenize = tiny_ranker(tiny_bert).layout, Tokenizer(str(tiny_bert))
     stock = stock_tokenizer(str(tiny_bert), layout, has_segments=True)
