@@ -36,7 +36,6 @@ ALL_PARTS: dict[str, Any] = {
 }
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "cross": ("bert", {"regime.training": EPOCH}),
-    "similarity": ("bert", {"similarity": SIMILARITY, "cross": False}),
     "all parts": ("icast", ALL_PARTS),
 }
 
