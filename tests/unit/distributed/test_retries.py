@@ -64,6 +64,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, tiny_pools: Path, tiny_bert: Path, tmp_
     def fit(*outcomes: Callable[[], None], room: int = 2, zero_stage: int = 0) -> list[int]:
         attempts = Attempts(*outcomes)
         monkeypatch.setattr(training, "_attempt", attempts)
+        monkeypatch.setattr(training, "_free_what_controllers_hold", lambda: None)  # it would start a Ray
         monkeypatch.setattr(training, "room_for_workers", lambda resources: room)
         job = train_job(tiny_pools, tiny_bert, tmp_path, zero_stage=zero_stage)
         train(job, tmp_path, TWO_WORKERS, "teacher", ignore)
