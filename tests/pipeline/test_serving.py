@@ -172,14 +172,6 @@ def test_texts_are_returned_as_they_were_sent(application: FastAPI) -> None:
     assert ask(application, "/predict", body("/predict", padded)).value["text"] == padded[expected[0]["index"]]
 
 
-def test_a_turn_may_lack_its_speaker(application: FastAPI) -> None:
-    answers = [
-        ask(application, "/predict", {**body("/predict"), "context": [turn]}).value
-        for turn in (QUERY, {"text": QUERY}, {"text": QUERY, "speaker": None, "intents": None})
-    ]
-    assert answers[0]["probs"] == answers[1]["probs"] == answers[2]["probs"]
-
-
 def test_a_context_of_too_many_utterances_is_refused(small: FastAPI) -> None:
     answer = ask(small, "/predict", {**body("/predict"), "context": [{"text": 1}] * 1001})
     assert (answer.status, "found 1001 utterances" in answer.value["error"]) == (422, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -21,27 +20,18 @@ CONTEXT = ["My printer hums!", "which (model)?", "the laser printer, v2.1; it pr
 CANDIDATES = ["restart it.", "seat the [CLS] fuser[SEP]unit"]
 
 
-@pytest.mark.parametrize(
-    ("family", "separated", "separator"), [("bert", False, " "), ("bert", True, " [SEP] "), ("roberta", True, "</s>")]
-)
-def test_a_stock_tokenizer_gives_the_same_ids(
-    family: str, separated: bool, separator: str, tiny_bert: Path, tiny_roberta: Path
-) -> None:
-    backbone = tiny_bert if family == "bert" else tiny_roberta
-    layout, tokenize = tiny_ranker(backbone, turn_separators=separated).layout, Tokenizer(str(backbone))
-    stock = stock_tokenizer(str(backbone), layout, has_segments=family == "bert")
+@pytest.mark.parametrize(("separated", "separator"), [(False, " "), (True, " [SEP] ")])
+def test_a_stock_tokenizer_gives_the_same_ids(separated: bool, separator: str, tiny_bert: Path) -> None:
+    layout, tokenize = tiny_ranker(tiny_bert, turn_separators=separated).layout, Tokenizer(str(tiny_bert))
+    stock = stock_tokenizer(str(tiny_bert), layout, has_segments=True)
     texts = texts_of(layout, tokenize, stock, 3)
     assert texts.utterance_separator == separator
-    turns, candidates = CONTEXT, CANDIDATES
-    if family != "bert":  # whose special tokens are others, and many tokens there
-        turns, candidates = ([re.sub(r"\[\w+\] ?", "", text) for text in some] for some in (turns, candidates))
-    pairs = texts.pairs(stock, ["left out", *turns], candidates)
+    pairs = texts.pairs(stock, ["left out", *CONTEXT], CANDIDATES)
     found = stock(*map(list, zip(*pairs, strict=True)), truncation=True)
-    ids_of_context, ids_of_candidates = ([np.array(ids) for ids in tokenize(some)] for some in (turns, candidates))
+    ids_of_context, ids_of_candidates = ([np.array(ids) for ids in tokenize(some)] for some in (CONTEXT, CANDIDATES))
     inputs = layout.inputs(ids_of_context, None, ids_of_candidates)
     assert found["input_ids"] == [ids.tolist() for ids, _ in inputs]
-    segments = [[0] * start + [1] * (len(ids) - start) for ids, start in inputs]
-    assert found.get("token_type_ids") == (segments if family == "bert" else None)
+    assert found["token_type_ids"] == [[0] * start + [1] * (len(ids) - start) for ids, start in inputs]
 
 
 def test_a_users_text_separates_no_utterances(tiny_roberta: Path) -> None:

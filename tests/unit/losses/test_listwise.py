@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import math
-
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,13 +37,6 @@ def test_none_of_these_is_one_more_candidate_with_the_logit_zero(pools: list[tup
         for number, (part, (_, right)) in enumerate(zip(logits.split(sizes), pools, strict=True))
     ]
     torch.testing.assert_close(LOSS.of_pools(sizes, with_none=True)(logits, labels), torch.stack(expected))
-
-
-def test_equal_logits_cost_log_c_and_a_lone_candidate_nothing() -> None:
-    labels = torch.tensor([0.0, 1, 0, 0, 1, 1])
-    losses = LOSS.of_pools([4, 1, 1])(torch.full((6,), 0.3), labels)
-    assert losses.tolist() == pytest.approx([math.log(4), 0, 0])
-    assert LOSS(torch.zeros(3), torch.tensor([0.0, 1, 0])).tolist() == pytest.approx([math.log(3)])
 
 
 def test_several_right_candidates_cost_their_mean() -> None:
