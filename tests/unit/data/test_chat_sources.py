@@ -141,16 +141,6 @@ def test_a_table_of_messages_is_grouped_and_sorted_by_time(tmp_path: Path, name:
     assert "id=Conversation ID, time=Created At, sender=Sender Type, text=Body" in source.understood
 
 
-def test_the_index_that_pandas_writes_is_no_column(tmp_path: Path) -> None:
-    csv_rows(2).to_csv(tmp_path / "export.csv")
-    assert (tmp_path / "export.csv").read_text().startswith(",Conversation ID,")
-    found = dialogues(tmp_path / "export.csv")
-    assert [(one.dialog_id, one.domain, one.split, len(one.utterances)) for one in found] == [
-        ("0", "", None, 3),
-        ("1", "", None, 3),
-    ]
-
-
 def test_ids_of_conversations_repeat_and_those_of_messages_do_not(tmp_path: Path) -> None:
     """The README's columns: `id, time, sender, text`."""
     rows = ["1,09:00,agent,Hello!", "1,09:01,user,My printer hums.", "1,09:02,agent,Restart it.", "2,09:00,user,Hi."]
