@@ -14,11 +14,8 @@ from icalib.core.run_folder import RunFolder
 from icalib.core.storage import ObjectStore, location, pull, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.questions import Question
-from icalib.data.schema import Utterance
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.finished import FinishedRun, evaluate
-from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 
 PREPARE = PrepareSettings(num_candidates=4, seed=7)
@@ -110,15 +107,6 @@ def test_the_same_machine_uploads_a_run_whose_upload_broke_off_and_another_reads
     assert machines.there(f"runs/broken/{same.name}/result.json").is_file()
     again = run(settings("fourth"), run_context(machines.on("fourth", "runs"), Silent()))
     assert outcome_digest(again) == before
-
-
-def test_another_machine_answers_with_the_run(in_store: RunFolder, machines: Machines) -> None:
-    folder = machines.on("answers", f"runs/test/{in_store.name}")
-    question = Question(
-        id="q", context=(Utterance(speaker="user", text="It hums."),), candidates=("Restart it.", "Hello!")
-    )
-    (answer,) = LoadedRanker.load(folder).predict([question]).answers
-    assert 0 <= answer.prob <= 1
 
 
 def test_a_machine_with_an_older_copy_of_a_run_neither_uploads_nor_believes_it(
