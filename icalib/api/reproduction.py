@@ -172,7 +172,7 @@ def run_row(one: TableRow, others: Sequence[Path], template: RunTemplate, active
         for settings in one.settings:
             what = f"seed {settings.seed}"
             active.message(f"{one.row.label}: {settings.method}, {settings.labelled:.3g} labelled, {what}")
-            finished.append(active.run(settings, fresh=template.fresh))
+            finished.append(active.run(settings))
         for data, folder in product(others, finished):
             what = f"{folder.name} on {data.resolve().name}"
             active.evaluate(folder, data, template.limit.get("test"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -43,8 +44,8 @@ def run(
     place, fresh = Place.of(options, known=RunKeywords), options.get("fresh", False)
     chosen = _chosen(method, data, labelled, seed, options)
     check([chosen], place.runs, fresh=fresh)
-    with session(place) as active:
-        (finished,) = active.run_all([chosen], fresh=fresh)
+    with session(place, fresh=fresh) as active:
+        (finished,) = active.run_all([chosen])
     from icalib.reports.html import write_report
 
     write_report([finished], finished.path / "report.html", finished.name)
@@ -112,8 +113,8 @@ def compare(
     others = with_test_pools([local_path(other) for other in ([shift] if isinstance(shift, (str, Path)) else shift)])
     chosen = comparison_settings(methods, template, seeds)
     check(chosen, template.runs, fresh=template.fresh)
-    with session(template) as active:
-        finished = active.run_all(chosen, fresh=template.fresh)
+    with session(template, fresh=template.fresh) as active:
+        finished = active.run_all(chosen)
         limit = template.limit.get("test")
         shifts = [active.evaluate(folder, other, limit) for other in others for folder in finished]
     from icalib.reports.html import write_report
@@ -149,16 +150,12 @@ def curve(
 
     measured = choice("split", split, ("validation", "test"))
     template = RunTemplate.of(options, data)
-    fresh = template.fresh
-    untrained, asked = curve_settings(methods, template, fractions, seeds)
-    chosen = _distinct(asked)
-    check([*untrained, *(config for configs in chosen.values() for config in configs)], template.runs, fresh=fresh)
-    with session(template) as active:
-        for fraction in (one for one in asked if one not in chosen):
-            number = asked[fraction][0].num_labelled()
-            active.message(f"{fraction:g} labels {number} pools, as a smaller fraction does: left out of the curve")
-        lines = active.run_all(untrained, fresh=fresh)
-        runs = {configs[0].num_labelled(): active.run_all(configs, fresh=fresh) for configs in chosen.values()}
+    untrained, by_fraction = curve_settings(methods, template, fractions, seeds)
+    trained = {configs[0].num_labelled(): configs for configs in by_fraction.values()}  # one point for each number
+    check([*untrained, *chain.from_iterable(trained.values())], template.runs, fresh=template.fresh)
+    with session(template, fresh=template.fresh) as active:
+        lines = active.run_all(untrained)
+        runs = {number: active.run_all(configs) for number, configs in trained.items()}
     folder, name = template.runs.absolute() / template.experiment, template.data.resolve().name
     found = label_curve(name, measured, runs, lines)
     report = folder / f"curve-{name}.html"
@@ -166,14 +163,6 @@ def curve(
     push(report)
     _latest(report)
     return Curve(found, report)
-
-
-def _distinct(by_fraction: Mapping[float, list[RunConfig]]) -> dict[float, list[RunConfig]]:
-    """Return the runs without those of fractions that label as many pools as a smaller one: the same runs again."""
-    fractions = dict[int, float]()
-    for fraction, configs in by_fraction.items():
-        fractions.setdefault(configs[0].num_labelled(), fraction)
-    return {fraction: by_fraction[fraction] for fraction in fractions.values()}
 
 
 def _latest(report: Path) -> None:

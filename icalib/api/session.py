@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """An executor that has been started, and the display of its progress."""
+    """An executor that has been started, and the display of its progress; `fresh` runs are computed from scratch."""
 
     place: Place
     progress: TerminalProgress
+    fresh: bool
 
     def message(self, text: str) -> None:
         """Show one line."""
@@ -56,6 +57,7 @@ class Session:
             executor=self._executor(),
             emit=broadcast(self.progress.show, update_tensorboard, *trackers(self.place.track)),
             command=command_line(),
+            recomputed=set() if self.fresh else None,
         )
 
     def _executor(self) -> Executor:
@@ -68,13 +70,13 @@ class Session:
 
         return RayExecutor(available(self.place.workers))
 
-    def run(self, config: RunConfig, *, fresh: bool = False) -> RunFolder:
+    def run(self, config: RunConfig) -> RunFolder:
         """Run a method; a finished run is returned as it is."""
         from icalib.pipeline.run import run
 
-        return run(config, self.context, fresh=fresh)
+        return run(config, self.context)
 
-    def run_all(self, chosen: Sequence[RunConfig], *, fresh: bool = False) -> list[RunFolder]:
+    def run_all(self, chosen: Sequence[RunConfig]) -> list[RunFolder]:
         """Run one after the other."""
         from icalib.reports.comparison import format_fraction
 
@@ -82,7 +84,7 @@ class Session:
         for index, config in enumerate(chosen, 1):
             which = f"run {index} of {len(chosen)}: " if len(chosen) > 1 else ""
             self.message(f"{which}{config.method}, seed {config.seed}, {format_fraction(config.labelled)} labelled")
-            finished.append(self.run(config, fresh=fresh))
+            finished.append(self.run(config))
         return finished
 
     def evaluate(self, folder: RunFolder, data: Path, limit: int | None) -> dict[str, Any]:
@@ -94,12 +96,12 @@ class Session:
 
 
 @contextmanager
-def session(place: Place) -> Generator[Session, None, None]:
+def session(place: Place, *, fresh: bool = False) -> Generator[Session, None, None]:
     """Start an executor for as long as the block lasts; in local mode no Ray is started."""
     from icalib.reports.progress import TerminalProgress
 
     with TerminalProgress() as progress:
-        active = Session(place, progress)
+        active = Session(place, progress, fresh)
         if place.executor == "local":
             yield active
             return

@@ -34,11 +34,11 @@ def demo(
     if not fresh:
         for settings in chosen:
             check_free(settings, runs.resolve())
-    with session(Place(runs=runs, workers=workers)) as active:
+    with session(Place(runs=runs, workers=workers), fresh=fresh) as active:
         source = runs / "demo" / "support_desk.jsonl"
         truth = simulate(source, num_dialogues=NUM_DIALOGUES, seed=seed)
         prepare(source, data, fresh=fresh, **POOLS)
-        finished = active.run_all(chosen, fresh=fresh)
+        finished = active.run_all(chosen)
     report = write_report(finished, runs / "demo" / "report.html", "icalib demo: a simulated support desk")
     from icalib.reports.terminal import print_runs
 

@@ -94,7 +94,7 @@ def reproduce(
         runs = [config for row in planned for config in row.settings]
         show_stages(dry_stages(runs, options.runs.resolve(), fresh=options.fresh), as_json=False)
         return
-    with session(template) as active:
+    with session(template, fresh=template.fresh) as active:
         done = [reproduction.run_row(row, others, template, active) for row in planned]
         if wanted.kind == "cost":
             done = reproduction.time_rows(done, template.data, active)

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -63,7 +63,7 @@ class RunContext:
     command: str = ""  # for provenance.json
     evaluated: tuple[Split, ...] = EVALUATED  # the trials of a sweep leave out test
     keep_checkpoints: bool = True
-    recomputed: set[str] = field(default_factory=set[str])  # digests of the stages that fresh runs have computed again
+    recomputed: set[str] | None = None  # of fresh runs: digests of the stages that they have computed again
 
 
 def run_folder_of(config: RunConfig, runs: Path) -> RunFolder:
@@ -92,22 +92,22 @@ def check_free(config: RunConfig, runs: Path) -> None:
     is_started(folder, config)
 
 
-def run(config: RunConfig, context: RunContext, *, fresh: bool = False, folder: RunFolder | None = None) -> RunFolder:
+def run(config: RunConfig, context: RunContext, *, folder: RunFolder | None = None) -> RunFolder:
     """Run a method, or resume an interrupted run; a finished run is returned unchanged.
 
-    `fresh` recomputes everything from scratch, a stage of several runs in one context once; `folder` replaces the
-    folder of `run_folder_of`. Errors are those of `check_fits` and `claim`.
+    With `recomputed` in the context everything is computed from scratch, a stage of several runs once; `folder`
+    replaces the folder of `run_folder_of`. Errors are those of `check_fits` and `claim`.
     """
     pool_set = read_pool_set(config.data)
     check_fits(config, pool_set)
     folder = folder or run_folder_of(config, context.runs)
     waiting = Message(f"{location(folder.path)}: waiting: another process is computing this run")
     with alone(folder.path.parent / LOCKS / f"{folder.name}.run", lambda: context.emit(waiting)):
-        return _run(config, context, folder, pool_set, fresh=fresh)
+        return _run(config, context, folder, pool_set)
 
 
-def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: PoolSet, *, fresh: bool) -> RunFolder:
-    if fresh:
+def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: PoolSet) -> RunFolder:
+    if context.recomputed is not None:
         remove(folder.path)
     pull(folder.path, leave_out="checkpoints")
     if claim(folder, config) and not repair(folder, config, context.emit):
@@ -120,7 +120,7 @@ def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: Po
     begun = time.monotonic()
     record = RunRecord(folder, context.emit)
     context = replace(context, emit=record)
-    cache = StageCache(context.runs / CACHE, emit=record, recomputed=context.recomputed if fresh else None)
+    cache = StageCache(context.runs / CACHE, emit=record, recomputed=context.recomputed)
     fitted, scores = _train_and_predict(folder, config, pool_set, context, cache)
     _write_metrics(folder, fitted, scores, config, pool_set)
     record.show()

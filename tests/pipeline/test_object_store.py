@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,8 @@ def test_a_machine_with_an_older_copy_of_a_run_neither_uploads_nor_believes_it(
         training = {"regime.training.learning_rate": learning_rate}
         config = small_settings("sngp", machines.on(machine, "pools"), tiny_bert, domain_pretraining=None, **training)
         config = config.model_copy(update={"experiment": "remade"})
-        return run(config, run_context(machines.on(machine, "runs"), Silent()), fresh=fresh)
+        context = run_context(machines.on(machine, "runs"), Silent())
+        return run(config, replace(context, recomputed=set() if fresh else None))
 
     def evaluated(machine: str) -> dict[str, float]:
         folder = machines.on(machine, f"runs/remade/{name}")
