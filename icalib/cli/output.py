@@ -31,12 +31,12 @@ def show_sweep(folder: SweepFolder) -> None:
 
 def show_stages(stages: Sequence[Stage], *, as_json: bool) -> None:
     """Print the stages of `--dry`."""
-    from icalib.pipeline.dry import summary
     from icalib.reports.terminal import print_stages
 
     print_stages(stages)
     if as_json:
-        typer.echo(json.dumps(summary(stages)))
+        found = [{"name": str(one.name), "digest": one.digest, "cached": one.reused} for one in stages]
+        typer.echo(json.dumps({"stages": found}))
 
 
 def say_views(report: Path, logdir: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, final
+from typing import final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,8 +80,3 @@ class _DryCache:
             pq.write_table(pa.table(labels), folder / "pseudo-000000.parquet")
             write_json(folder / SUMMARY, {"num_pools_selected": 1})
         return Stage(name, digest, folder, reused=False, seconds=0.0)
-
-
-def summary(stages: Sequence[Stage]) -> dict[str, Any]:
-    """Return a JSON object, as printed by `--json`."""
-    return {"stages": [{"name": str(one.name), "digest": one.digest, "cached": one.reused} for one in stages]}
