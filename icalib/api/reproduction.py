@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from icalib.api.session import Session
     from icalib.core.run_folder import RunFolder
     from icalib.data.schema import PoolSet
+    from icalib.methods.method import Method
     from icalib.pipeline.config import RunConfig
     from icalib.tables.table import Row, Table
 
@@ -43,14 +44,11 @@ def planned_rows(
     `labelled` fractions default to the table's, else the pools'; `seeds`, the runs of each row, to the paper's. A
     SettingError says that a fraction is invalid, or that a setting or preset of the template fits no row.
     """
-    usable = [row for row in table.rows if _exists(row.method)]
-    check_preset(template.preset, [row.method for row in usable])
-    preset = template.preset or table.preset
-    named = [composed(row.method, preset, own=row.settings, lenient=True) for row in usable]
-    if named:
-        check_settings(template.settings, named)
+    check_preset(template.preset, [row.method for row in table.rows if _exists(row.method)])
+    template = of_protocol(table, template)
+    if methods := _methods(table, template.preset):
+        check_settings(template.settings, methods)
     fractions = [checked_fraction(one) for one in labelled or table.labelled] or [labelled_fraction(template)]
-    template = replace(template, experiment=experiment_of(table, template))
     return [_planned(table, row, template, one, seeds or table.seeds) for one in fractions for row in table.rows]
 
 
@@ -67,13 +65,7 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
     from icalib.pipeline.run import check_fits
 
     pool_set = read_pool_set(template.data)
-    changes = table.settings_of(row, corpus_of(pool_set, table), labelled)
-    ours = replace(
-        template,
-        labelled=labelled,
-        preset=template.preset or table.preset,
-        backbone=template.backbone or table.backbone,
-    )
+    changes, ours = table.settings_of(row, corpus_of(pool_set, table), labelled), replace(template, labelled=labelled)
     variant = ",".join(f"{key}={_text(value)}" for key, value in changes.items())
     name = f"{row.method}@{variant}" if variant else row.method
     try:
@@ -90,21 +82,25 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
     return TableRow(row, labelled, made, marks)
 
 
-def experiment_of(table: Table, template: RunTemplate) -> str:
-    """Return the folder of a table's runs, `--experiment` if it is given; tables of one paper share one.
+def of_protocol(table: Table, template: RunTemplate) -> RunTemplate:
+    """Return a template with a table's preset and backbone where it has none, and the experiment of such runs.
 
-    Another preset or backbone than the protocol's has another folder. Runs that differ in other settings need another
-    `--experiment`.
+    Tables of one paper share an experiment. Another preset or backbone than the protocol's has another one; runs that
+    differ in other settings need an `--experiment`.
     """
-    if template.experiment != "default":
-        return template.experiment
     preset, backbone = template.preset or table.preset, template.backbone or table.backbone
-    usable = [row for row in table.rows if _exists(row.method)]
-    made = [composed(row.method, preset, own=row.settings, lenient=True) for row in usable]
-    name = preset or template.experiment
-    if backbone is None or {method.encoder.backbone for method in made} == {backbone}:
-        return name
-    return f"{name}-{_backbone_name(backbone)}"
+    experiment = template.experiment
+    if experiment == "default":
+        experiment = preset or experiment
+        if backbone is not None and {method.encoder.backbone for method in _methods(table, preset)} != {backbone}:
+            experiment = f"{experiment}-{_backbone_name(backbone)}"
+    return replace(template, preset=preset, backbone=backbone, experiment=experiment)
+
+
+def _methods(table: Table, preset: str | None) -> list[Method]:
+    """Return the methods of the rows that have one, as a preset and the table make them."""
+    rows = (row for row in table.rows if _exists(row.method))
+    return [composed(row.method, preset, own=row.settings, lenient=True) for row in rows]
 
 
 def _backbone_name(backbone: str) -> str:

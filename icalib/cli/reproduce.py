@@ -98,7 +98,7 @@ def reproduce(
         done = [reproduction.run_row(row, others, template, active) for row in planned]
         if wanted.kind == "cost":
             done = reproduction.time_rows(done, template.data, active)
-    folder = options.runs / reproduction.experiment_of(wanted, template)
+    folder = options.runs / reproduction.of_protocol(wanted, template).experiment
     page = folder / f"{Path(table).stem}-{pool_set.name}.html"
     _show(replace(made, rows=tuple(done)), page)
 

@@ -11,7 +11,7 @@ from helpers.raw_corpora import ProtocolPools
 from helpers.tiny_language_models import write_tiny_language_model
 
 from icalib.api.options import RunTemplate
-from icalib.api.reproduction import experiment_of, planned_rows, prepare_hint
+from icalib.api.reproduction import of_protocol, planned_rows, prepare_hint
 from icalib.core.component import with_settings
 from icalib.core.files import FOLDER_NAME
 from icalib.data.pools import read_pool_set
@@ -114,7 +114,7 @@ def test_a_rows_settings_keep_their_types(tiny_pools: Path) -> None:
 
 def test_another_preset_or_backbone_has_another_folder(tiny_pools: Path) -> None:
     def folder(table: str = "pg-table1", **changes: Any) -> str:
-        return experiment_of(load_table(table), RunTemplate.of(changes, tiny_pools))
+        return of_protocol(load_table(table), RunTemplate.of(changes, tiny_pools)).experiment
 
     assert folder() == folder("pg-table2") == folder(backbone="bert-base-cased") == "paper-pg"
     assert folder("pg-table4") == folder(backbone="roberta-base") == "paper-pg-roberta-base"
