@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import platform
 import secrets
@@ -17,6 +16,7 @@ from icalib.core.check import Check
 from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import atomic_write, content_digest, file_digest, read_json
+from icalib.core.hosts import is_loopback
 from icalib.core.storage import local_path, location, pull, push, remove
 from icalib.core.text import listed
 from icalib.core.version import __version__
@@ -154,7 +154,7 @@ def check_token(unprotected: Sequence[Node]) -> Check:
     """Check that no node does without a token: then anyone who can reach it can run code on it."""
     if not unprotected:
         return Check("token", "ok", "the cluster requires a token")
-    is_local = all(ipaddress.ip_address(node.address).is_loopback for node in unprotected)
+    is_local = all(is_loopback(node.address) for node in unprotected)
     who = "any user of this machine" if is_local else "anyone who can reach its ports"
     return Check(
         "token",

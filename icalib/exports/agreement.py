@@ -107,7 +107,7 @@ def pools_to_compare(run: FinishedRun) -> list[Pool]:
     turns, candidates = run.folder.context_turns, [text for texts in PROBES for text in texts]
     contexts = [[Utterance(speaker="user", text=text) for text in texts[-turns:]] for texts in PROBES]
     own = [unlabelled_pool(f"probe-{number}", context, candidates) for number, context in enumerate(contexts)]
-    return [*own, *_validation_pools(run.config.data, run.data_digest)]
+    return [*own, *_validation_pools(run.config.data, run.folder.data_digest)]
 
 
 def _validation_pools(data: Path, digest: str) -> list[Pool]:

@@ -56,7 +56,7 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
             "method": subject.run.config.method,
             "distilled": subject.teacher is not None,
             "metrics": metrics,
-            "data_digest": subject.run.data_digest,
+            "data_digest": subject.run.folder.data_digest,
             "calibration": subject.calibration.model_dump(mode="json"),
             "texts": texts.model_dump(mode="json") if texts else None,
             "agreement": agreement._asdict(),

@@ -76,11 +76,6 @@ class FinishedRun:
         return cls(folder, config, Fitted.load(folder.fitted_path), members)
 
     @property
-    def data_digest(self) -> str:
-        """Digest of the pools that it was trained on."""
-        return self.folder.data_digest
-
-    @property
     def digest(self) -> str:
         """Digest of its models and of what was fitted."""
         models = [_kept(path) for path, _ in self.members]

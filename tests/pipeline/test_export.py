@@ -81,7 +81,7 @@ def test_the_stock_cross_encoder_gives_the_runs_calibrated_probabilities(
     assert results["test", "R@1"] == pytest.approx(plain.folder.result["test"]["R@1"])
     assert results["test", "ECE"] == pytest.approx(plain.folder.result["test"]["ECE"])
     text = (folder / "README.md").read_text()
-    assert plain.data_digest in text
+    assert plain.folder.data_digest in text
     assert "| probability | pairs | mean probability | right |" in text
     assert read_json(folder / "icalib_export.json")["agreement"]["largest_difference"] < 1e-5
     with pytest.raises(SettingError, match="not an empty folder"):
