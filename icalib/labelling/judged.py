@@ -44,7 +44,7 @@ class JudgedMetrics:
 
 def _has_learned_from(run: FinishedRun, pools: PoolSet, split: Split, targets: Mapping[str, Target]) -> bool:
     """Return whether some pools are of a run's own data, whatever labels either folder was given since."""
-    if pools.digest == run.data_digest:
+    if pools.digest == run.folder.data_digest:
         return True
     try:
         known = find_targets(run.config.data, split, targets.keys())
