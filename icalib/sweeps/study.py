@@ -123,7 +123,6 @@ _SEED = 1
 
 _SETTINGS = "settings"
 _ERROR = "error"
-_LEFT_OUT = "left_out"
 
 
 class RefusedSettings(SettingError):
@@ -178,7 +177,7 @@ class SweepStudy:
 
     def next(self) -> Proposal | None:
         """Return a trial that was interrupted or had failed before, else a new one; None when there are enough."""
-        while self._interrupted:
+        if self._interrupted:
             trial = self._study.get_trials(deepcopy=False)[self._interrupted.pop(0)]
             if _SETTINGS in trial.user_attrs:
                 settings = settings_of(trial)
@@ -197,7 +196,6 @@ class SweepStudy:
                 settings = self._space.proposed(trial)
                 method = changed_method(self._base, settings)
             except SettingError as error:
-                self._set_attribute(trial.number, _LEFT_OUT, str(error))
                 self._study.tell(trial.number, state=TrialState.FAIL)
                 if not isinstance(error, RefusedSettings):
                     raise
@@ -213,8 +211,7 @@ class SweepStudy:
         known = self._study.get_trials(deepcopy=False)
         self._use_sampler_of(len(known))
         if self._points is not None and not any(trial.state == TrialState.WAITING for trial in known):
-            num_asked = sum(_LEFT_OUT not in trial.user_attrs for trial in known)
-            self._study.enqueue_trial(self._points[num_asked])
+            self._study.enqueue_trial(self._points[len(self.trials())])
         return self._study.ask()
 
     def _use_sampler_of(self, number: int) -> None:
@@ -318,8 +315,8 @@ def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:
 
 
 def _started(study: optuna.Study) -> list[FrozenTrial]:
-    found = study.get_trials(deepcopy=False)
-    return [trial for trial in found if _LEFT_OUT not in trial.user_attrs and trial.state != TrialState.WAITING]
+    left_out = (TrialState.FAIL, TrialState.WAITING)  # trials that failed in their process keep running
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state not in left_out]
 
 
 def _nothing_feasible(space: Space, refusal: RefusedSettings | None) -> SettingError:

@@ -23,7 +23,6 @@ State = Literal["complete", "pruned", "failed", "running"]
 _STATES: Mapping[TrialState, State] = {
     TrialState.COMPLETE: "complete",
     TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
     TrialState.RUNNING: "running",
 }
 
