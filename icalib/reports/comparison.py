@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, cast, final
+from typing import Any, cast, final
 
 from icalib.core.component import short_target
 from icalib.core.errors import SettingError
@@ -161,54 +161,50 @@ def method_rows(results: Sequence[Result]) -> list[MethodRow]:
     Equal runs, e.g. of a baseline in two experiments, count once; a SettingError says that their metrics differ.
     """
     several = len({result["labelled"] for result in results}) > 1
-    variants: dict[str, list[_Variant]] = {}
-    grouped: dict[tuple[str, int, float], list[Result]] = {}
+    variants: dict[str, dict[_Settings, str]] = {}  # names by settings, as the run that came first has them
+    grouped: dict[tuple[str, _Settings, float], list[Result]] = {}
     for result in results:
-        name = str(result["method"])
-        method, settings = name.partition("@")[0], result.get("settings", {})
-        known = variants.setdefault(method, [])
-        if settings not in [one.settings for one in known]:
-            known.append(_Variant(name, settings))
-        number = [one.settings for one in known].index(settings)
-        grouped.setdefault((method, number, result["labelled"]), []).append(result)
-    labels = {method: _variant_labels(method, known) for method, known in variants.items()}
+        name, settings = str(result["method"]), frozenset(result.get("settings", {}).items())
+        method = name.partition("@")[0]
+        variants.setdefault(method, {}).setdefault(settings, name)
+        grouped.setdefault((method, settings, result["labelled"]), []).append(result)
+    labels = {method: _variant_labels(method, names) for method, names in variants.items()}
     return [
-        _row(labels[method][number] + (f" {format_fraction(labelled)}" if several else ""), members)
-        for (method, number, labelled), members in grouped.items()
+        _row(labels[method][settings] + (f" {format_fraction(labelled)}" if several else ""), members)
+        for (method, settings, labelled), members in grouped.items()
     ]
 
 
-class _Variant(NamedTuple):
-    name: str  # as the run that came first has it: a method, or one of its variants
-    settings: Mapping[str, str]
+_Settings = frozenset[tuple[str, str]]
 
 
-def _variant_labels(method: str, variants: Sequence[_Variant]) -> list[str]:
+def _variant_labels(method: str, names: Mapping[_Settings, str]) -> dict[_Settings, str]:
     """Return a label for each variant of a method: its name, with settings where others have the same one."""
-    by_name: dict[str, list[Mapping[str, str]]] = {}
-    for one in variants:
-        by_name.setdefault(one.name, []).append(one.settings)
-    found = [_labels(name, same)[same.index(one)] for name, one in variants for same in [by_name[name]]]
-    if len({*found}) < len(found):  # settings were given by the name of one and beside that of another
-        return _labels(method, [one.settings for one in variants])
+    found: dict[_Settings, str] = {}
+    for name in dict.fromkeys(names.values()):
+        found |= _labels(name, [settings for settings, own in names.items() if own == name])
+    if len({*found.values()}) < len(found):  # settings were given by the name of one and beside that of another
+        return _labels(method, list(names))
     return found
 
 
-def _labels(method: str, variants: Sequence[Mapping[str, str]]) -> list[str]:
+def _labels(method: str, variants: Sequence[_Settings]) -> dict[_Settings, str]:
     """Return a label for each of some settings of a method, with as many of them as tell all apart."""
+    named = [dict(settings) for settings in variants]
 
     def num_different(names: Sequence[str]) -> int:
-        return len({tuple(settings.get(name) for name in names) for settings in variants})
+        return len({tuple(settings.get(name) for name in names) for settings in named})
 
     chosen: list[str] = []
-    for name in sorted({name for settings in variants for name in settings}, key=lambda name: (name.count("."), name)):
+    for name in sorted({name for settings in named for name in settings}, key=lambda name: (name.count("."), name)):
         if num_different([*chosen, name]) > num_different(chosen):
             chosen.append(name)
     mark = "," if "@" in method else "@"  # as in the name of a variant
-    return [
+    labels = (
         method + mark * bool(chosen) + ",".join(f"{n.removeprefix('settings.')}={one.get(n, 'null')}" for n in chosen)
-        for one in variants
-    ]
+        for one in named
+    )
+    return dict(zip(variants, labels, strict=True))
 
 
 def _row(label: str, results: Sequence[Result]) -> MethodRow:

@@ -7,7 +7,7 @@ after Holm's correction, and the best method is the one with the largest mean of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from math import inf
 from statistics import fmean
@@ -58,8 +58,7 @@ class MethodFacts:
     ranks: bool
     num_seeds: int
     means: Mapping[str, float]  # test metrics, post-hoc ones (`ECE@platt`) too
-    ece: Interval | None = None  # bootstrap interval of ECE over pools
-    ece_top1: Interval | None = None  # of ECE_top1
+    intervals: Mapping[str, Interval] = field(default_factory=dict)  # bootstrap ones of ECE and ECE_top1, if known
     rounds: tuple[RoundSummary, ...] = ()  # of all seeds
 
     @property
@@ -134,8 +133,7 @@ def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
         ranks=row.ranks,
         num_seeds=row.num_seeds,
         means={name: mean for name in names if (mean := row.mean(name)) is not None},
-        ece=mean_interval(runs, "ECE"),
-        ece_top1=mean_interval(runs, "ECE_top1"),
+        intervals={name: found for name in ("ECE", "ECE_top1") if (found := mean_interval(runs, name)) is not None},
         rounds=tuple(summary for run in runs for summary in run.round_summaries()),
     )
 
@@ -204,12 +202,11 @@ def _probabilities(best: MethodFacts) -> str:
 
     It is the first metric whose interval ends above USABLE_ECE.
     """
-    if best.ece is None:
+    if "ECE" not in best.intervals:
         return ""
-    intervals = {"ECE": best.ece, "ECE_top1": best.ece_top1}
-    above = [metric for metric, found in intervals.items() if found is not None and found.high > USABLE_ECE]
+    above = [metric for metric, found in best.intervals.items() if found.high > USABLE_ECE]
     metric = above[0] if above else "ECE"
-    interval = intervals[metric] or best.ece
+    interval = best.intervals[metric]
     low, high = format_value(interval.low), format_value(interval.high)
     measured = f"({metric} {format_value(best.means[metric])}, 95 % interval {low}–{high})"
     which = f"of {best}" if metric == "ECE" else f"of the best candidate of each pool by {best}"

@@ -82,10 +82,10 @@ def test_self_training_against_what_differs_in_pseudo_labels_alone(
     ],
 )
 def test_whether_probabilities_can_be_used(means: dict[str, float], verb: str) -> None:
-    ece, ece_top1 = (
-        Interval(means[name] - 0.01, means[name] + 0.02) if name in means else None for name in ("ECE", "ECE_top1")
-    )
-    assert verb in said([facts("bert", 0.7, means=means, ece=ece, ece_top1=ece_top1)], [])
+    intervals = {
+        name: Interval(means[name] - 0.01, means[name] + 0.02) for name in ("ECE", "ECE_top1") if name in means
+    }
+    assert verb in said([facts("bert", 0.7, means=means, intervals=intervals)], [])
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_casts_doubt_on_results_is_warned_of(methods: list[MethodFacts], wa
     ("one_ranks", "words"), [(True, "bert ranks better than chance: MAP 0.700"), (False, "No method ranks better")]
 )
 def test_a_larger_mean_with_r1_at_chance_is_not_the_best(one_ranks: bool, words: str) -> None:
-    lucky = facts("lucky", 0.71, ranks=False, means={"ECE": 0.01, "NLL": 0.3}, ece=Interval(0.005, 0.02))
+    lucky = facts("lucky", 0.71, ranks=False, means={"ECE": 0.01, "NLL": 0.3}, intervals={"ECE": Interval(0.005, 0.02)})
     bert = facts("bert", 0.7, ranks=one_ranks)
     text = said([lucky, bert], [paired(lucky, bert, 0.4)])
     assert text.startswith(words)
