@@ -13,12 +13,12 @@ from icalib.core.files import atomic_dir, read_json, write_json
 from icalib.core.storage import push
 from icalib.core.version import __version__
 from icalib.encoders.backbone import EMBEDDED, Tokenizer
-from icalib.exports.agreement import Agreement, Comparison, pools_to_compare
+from icalib.exports.agreement import Comparison, pools_to_compare
 from icalib.exports.choices import ExportFormat
 from icalib.exports.onnx import write_onnx
 from icalib.exports.stock import write_cross_encoder, write_sentence_transformer
 from icalib.exports.subject import Subject
-from icalib.exports.texts import EXPORT_FILE, PairTexts, stock_tokenizer, texts_of
+from icalib.exports.texts import EXPORT_FILE, stock_tokenizer, texts_of
 from icalib.metrics.calibration import reliability_table
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import PoolScores
@@ -48,24 +48,20 @@ def write_export(subject: Subject[Any], format: ExportFormat, out: Path, *, lice
     with atomic_dir(out) as folder:
         comparison = _WRITERS[format](subject, folder, tokenizer, texts)
         agreement = comparison.agreement(pools_to_compare(subject.run))
-        metrics = dict(_metrics(subject))
-        about = {
+        about: dict[str, Any] = {
             "version": 1,
             "format": format,
             "icalib": __version__,
             "method": subject.run.config.method,
             "distilled": subject.teacher is not None,
-            "metrics": metrics,
+            "metrics": dict(_metrics(subject)),
             "data_digest": subject.run.folder.data_digest,
             "calibration": subject.calibration.model_dump(mode="json"),
             "texts": texts.model_dump(mode="json") if texts else None,
             "agreement": agreement._asdict(),
         }
         write_json(folder / EXPORT_FILE, about)
-        card = model_card(
-            subject, format, name=out.name, license=license, texts=texts, agreement=agreement, metrics=metrics
-        )
-        card.save(folder / "README.md")
+        _model_card(subject, about, name=out.name, license=license).save(folder / "README.md")
     push(out)
 
 
@@ -79,59 +75,24 @@ _TAGS: Mapping[ExportFormat, tuple[str, ...]] = {
 }
 
 
-def model_card(
-    subject: Subject[Any],
-    format: ExportFormat,
-    *,
-    name: str,
-    license: str,
-    texts: PairTexts | None,
-    agreement: Agreement,
-    metrics: Mapping[str, Mapping[str, float]],
-) -> ModelCard:
-    """Return the card of an exported model; `texts` is None if no stock tokenizer gives the tokens of training."""
-    settings, backbone = subject.run.config, subject.run.config.backbone
+def _model_card(subject: Subject[Any], about: Mapping[str, Any], *, name: str, license: str) -> ModelCard:
+    """Return the card of an exported model, which shows what EXPORT_FILE says of it."""
+    format, backbone, data = about["format"], subject.run.config.backbone, subject.run.config.data.name
     split, scores = list(subject.scores.items())[-1]
     sizes = scores.sizes()
-    return ModelCard.from_template(
-        _front_matter(subject, format, name, license),
-        template_path=str(_TEMPLATE),
-        model_name=name,
-        subject=subject,
-        settings=settings,
-        format=format,
-        version=__version__,
-        provenance=read_json(subject.run.folder.path / "provenance.json"),
-        backbone=Path(backbone).name,
-        texts=texts,
-        separator=repr(texts.utterance_separator) if texts else None,
-        layout=subject.model.layout,
-        limits=subject.model.layout.limits,
-        metrics=list(metrics.items()),
-        lower_is_better=_LOWER_IS_BETTER,
-        split=split,
-        sizes=" to ".join(map(str, sorted({sizes.min(), sizes.max()}))),
-        reliability=reliability_table(scores.prob, scores.label).to_pylist(),
-        agreement=agreement,
-    )
-
-
-def _front_matter(subject: Subject[Any], format: ExportFormat, name: str, license: str) -> ModelCardData:
-    settings = subject.run.config
-    task = "sentence-similarity" if format == "sentence-transformer" else "text-ranking"
-    return ModelCardData(
+    front_matter = ModelCardData(
         model_name=name,
         library_name="onnx" if format == "onnx" else "sentence-transformers",
-        pipeline_tag=task,
+        pipeline_tag="sentence-similarity" if format == "sentence-transformer" else "text-ranking",
         license=license,
-        base_model=_base_model(settings.backbone),
+        base_model=_base_model(backbone),
         tags=[*_TAGS[format], "reranker", "calibrated", "icalib"],
         eval_results=[
             EvalResult(
                 task_type="text-ranking",
                 task_name="Text Ranking",
-                dataset_type=settings.data.name,
-                dataset_name=settings.data.name,
+                dataset_type=data,
+                dataset_name=data,
                 dataset_split=split,
                 metric_type=metric.lower(),
                 metric_name=metric,
@@ -140,6 +101,20 @@ def _front_matter(subject: Subject[Any], format: ExportFormat, name: str, licens
             for split, scores in subject.scores.items()
             for metric, value in _values(scores).items()
         ],
+    )
+    return ModelCard.from_template(
+        front_matter,
+        template_path=str(_TEMPLATE),
+        **about,
+        model_name=name,
+        subject=subject,
+        provenance=read_json(subject.run.folder.path / "provenance.json"),
+        backbone=Path(backbone).name,
+        separator=repr(about["texts"]["utterance_separator"]) if about["texts"] else None,
+        lower_is_better=_LOWER_IS_BETTER,
+        split=split,
+        sizes=" to ".join(map(str, sorted({sizes.min(), sizes.max()}))),
+        reliability=reliability_table(scores.prob, scores.label).to_pylist(),
     )
 
 
