@@ -20,7 +20,7 @@ from icalib.core.errors import DamagedFileError, SettingError
 from icalib.core.files import atomic_write, read_json
 from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.models.model import Model
-from icalib.models.precision import autocast, resolve_precision
+from icalib.models.precision import autocast
 from icalib.training.gather import gather
 from icalib.training.local_engine import make_optimizer
 from icalib.training.settings import TrainingSettings
@@ -75,7 +75,7 @@ class DeepSpeedEngine:
         self.device = device
         self._settings, self._checkpoints = settings, checkpoints
         # Around the model itself: DeepSpeed ends an autocast that was begun outside of its own forward pass.
-        model.forward = autocast(device, resolve_precision(settings.precision, device))(model.forward)
+        model.forward = autocast(device, settings.precision)(model.forward)
         if device.type == "cuda":  # DeepSpeed takes the GPU of this number; above ten, Ray's ranks are in another order
             os.environ["LOCAL_RANK"] = str(device.index or 0)
         optimizer = make_optimizer(model, settings)

@@ -30,7 +30,7 @@ from icalib.generation.generator import AbstractGenerator, Context, Task
 from icalib.generation.retrieval import gold, is_like_gold, question_index, training_pools, training_rows, wrong_keys
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.model import Model
-from icalib.models.precision import autocast, resolve_precision
+from icalib.models.precision import autocast
 from icalib.training.examples import batched
 from icalib.training.job import Training, TrainingJob
 from icalib.training.settings import EpochsRequired, TrainingSettings
@@ -243,7 +243,7 @@ class Writer(Model):
 
     def _generate(self, sources: Sequence[Ids], number: int, device: torch.device) -> list[str]:
         ids_BL, mask_BL = self._padded(sources, device, self._padding)
-        with autocast(device, resolve_precision(self.config.training.precision, device)):
+        with autocast(device, self.config.training.precision):
             generated_BL = self.network.generate(
                 input_ids=ids_BL, attention_mask=mask_BL, do_sample=True, top_p=self.config.top_p, top_k=0,
                 num_return_sequences=number, max_new_tokens=self._max_target, pad_token_id=self._padding,

@@ -17,7 +17,7 @@ from icalib.encoders.transfer import forward_batches, to_device
 from icalib.encoders.transformer import AbstractEncoder, BackboneEncoder, Batch, TransformerEncoder
 from icalib.models.checkpoint import RankerConfig, load_ranker_config, load_weights, read_weights, save_ranker
 from icalib.models.model import Model
-from icalib.models.precision import Precision, autocast, resolve_precision, round_linear_layers
+from icalib.models.precision import Precision, autocast, round_linear_layers
 
 Floats = npt.NDArray[np.float64]
 
@@ -116,7 +116,7 @@ def crossed_cosines(
         keys += [(context.tobytes(), ids.tobytes()) for ids in pool.candidates]
     number = {key: index for index, key in enumerate(texts)}
     context_N, candidate_N = (np.array([number[pair[side]] for pair in keys], np.int64) for side in (0, 1))
-    with autocast(device, resolve_precision(precision, device)):  # each distinct text is encoded once in a pass
+    with autocast(device, precision):  # each distinct text is encoded once in a pass
         passes = _passes(encoder, layout, list(texts.values()), device, dropout_seeds)
     mean_TN, var_TN = (np.zeros((len(passes), len(keys))) for _ in range(2))
     for half in (range(0, len(passes), 2), range(1, len(passes), 2)):

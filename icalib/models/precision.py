@@ -40,6 +40,6 @@ def round_linear_layers(encoder: nn.Module, precision: Precision, device: torch.
                 layer.to(torch.bfloat16)
 
 
-def autocast(device: torch.device, precision: Literal["fp32", "bf16"]) -> torch.autocast:
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     """Return a context manager that autocasts to bfloat16 for `bf16` and does nothing for `fp32`."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=resolve_precision(precision, device) == "bf16")

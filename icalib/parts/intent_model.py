@@ -15,7 +15,7 @@ from icalib.data.encoding import Ids, Layout, TokenPool
 from icalib.inference.convex import fit_labels, product, with_bias
 from icalib.metrics.classification import classification, label_counts, micro_macro_f1
 from icalib.models.bi_encoder import BiEncoder, text_vectors
-from icalib.models.precision import Precision, autocast, resolve_precision
+from icalib.models.precision import Precision, autocast
 from icalib.scoring.column import Floats
 
 Array = npt.NDArray[np.float32]
@@ -36,24 +36,14 @@ class IntentModel(NamedTuple):
     candidate_DK: Array
     next_DK: Array
 
-    def of_context(self, vectors_TD: Array) -> Array:
-        """Return the probabilities of each utterance's intents, given those predicted of the one before; [T, K]."""
-        return _context_intents(self.utterance_DK, vectors_TD)
 
-    def of_reply(self, vectors_ND: Array, probs_NK: Array) -> Array:
-        """Return the probabilities of the intents of what follows utterances with these vectors and intents, [N, K]."""
-        return _reply_intents(self.next_DK, vectors_ND, probs_NK)
-
-    def of_candidates(self, vectors_CD: Array) -> Array:
-        """Return the probabilities of the intents that candidates would have, [C, K]."""
-        return _candidate_intents(self.candidate_DK, vectors_CD)
-
-
-def _candidate_intents(candidate_DK: Array, vectors_CD: Array) -> Array:
+def intents_alone(candidate_DK: Array, vectors_CD: Array) -> Array:
+    """Return the probabilities of the intents that candidates would have, [C, K]."""
     return expit(product(with_bias(vectors_CD), candidate_DK))
 
 
 def _context_intents(utterance_DK: Array, vectors_TD: Array) -> Array:
+    """Return the probabilities of each utterance's intents, given those predicted of the one before; [T, K]."""
     probs_TK = np.zeros((len(vectors_TD), utterance_DK.shape[1]), np.float32)
     for turn, vector_D in enumerate(vectors_TD):
         before_K = probs_TK[turn - 1] if turn else np.zeros_like(probs_TK[0])
@@ -63,6 +53,7 @@ def _context_intents(utterance_DK: Array, vectors_TD: Array) -> Array:
 
 
 def _reply_intents(next_DK: Array, vectors_ND: Array, probs_NK: Array) -> Array:
+    """Return the probabilities of the intents of what follows utterances with these vectors and intents, [N, K]."""
     return expit(product(with_bias(np.concatenate([vectors_ND, probs_NK], 1)), next_DK))
 
 
@@ -190,7 +181,7 @@ def candidate_intents(
     for held_P in _held_out(fold_P, num_folds):
         weights = utterances.take(~held_P[utterances.pool_N]).fit_candidate(ridge)
         for number in np.flatnonzero(held_P).tolist():
-            found[number] = _candidate_intents(weights, candidates[number])
+            found[number] = intents_alone(weights, candidates[number])
     return found
 
 
@@ -230,9 +221,9 @@ class IntentPredictor:
 
     def _predict(self, pool: TokenPool, vectors: Vectors) -> PoolIntents:
         vectors_TD, vectors_CD = stacked(pool.context, vectors), stacked(pool.candidates, vectors)
-        context_TK = self.model.of_context(vectors_TD)
-        reply_K = self.model.of_reply(vectors_TD[-1:], context_TK[-1:])[0]
-        return PoolIntents(context_TK, reply_K, self.model.of_candidates(vectors_CD))
+        context_TK = _context_intents(self.model.utterance_DK, vectors_TD)
+        reply_K = _reply_intents(self.model.next_DK, vectors_TD[-1:], context_TK[-1:])[0]
+        return PoolIntents(context_TK, reply_K, intents_alone(self.model.candidate_DK, vectors_CD))
 
 
 def vectors_of(
@@ -242,7 +233,7 @@ def vectors_of(
     distinct = {ids.tobytes(): ids for ids in texts}
     if not distinct:
         return {}
-    with autocast(device, resolve_precision(precision, device)):
+    with autocast(device, precision):
         found = text_vectors(encoder.encoder, layout, list(distinct.values()), device)
     return dict(zip(distinct, found, strict=True))
 

@@ -18,7 +18,7 @@ from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
 from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
-from icalib.models.precision import Precision, autocast, resolve_precision
+from icalib.models.precision import Precision, autocast
 from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.column import Column, Columns, View, added, scores_of_columns
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice, Shard
@@ -65,10 +65,6 @@ class LoadedCross(LoadedPart):
         """Return the indices of the inputs in each batch."""
         return forward_batches([len(ids) for ids, _ in inputs], self.max_tokens, self.device)
 
-    def autocast(self) -> torch.autocast:
-        """Return the autocast context of the precision."""
-        return autocast(self.device, resolve_precision(self.precision, self.device))
-
 
 def score_token_pools(
     context: LoadedCross, pools: Sequence[TokenPool], *, with_intents: bool, seed: int, offsets: Offsets | None = None
@@ -109,7 +105,7 @@ def _intent_probs(context: LoadedCross, questions: Sequence[Encoded]) -> npt.NDA
     _set_training(context.ranker, False)
     probs = np.zeros((len(questions), len(context.ranker.config.intents)))
     batches, computed = context.batches(questions), list[torch.Tensor]()
-    with torch.inference_mode(), context.autocast():
+    with torch.inference_mode(), autocast(context.device, context.precision):
         for batch in batches:
             inputs = make_batch([questions[int(index)] for index in batch], context.layout, context.device)
             computed.append(torch.sigmoid(context.ranker.intent_logits(inputs).double()))
@@ -141,7 +137,7 @@ def _view_column(
     try:
         for number, batch in enumerate(batches):
             pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.layout, context.device)
-            with torch.inference_mode(), context.autocast():
+            with torch.inference_mode(), autocast(context.device, context.precision):
                 model = BatchModel(context.ranker, pairs, child_seed(seed, view, number), context.max_tokens)
                 components = context.estimator.components(model)
             values.append(torch.stack([components.mean_SB.double(), components.var_SB.double()]))

@@ -14,7 +14,7 @@ from icalib.core.seeding import child_seed
 from icalib.data.encoding import Numbers
 from icalib.encoders.transfer import forward_batches
 from icalib.heads.head import PosteriorHead, Support
-from icalib.models.precision import autocast, resolve_precision
+from icalib.models.precision import autocast
 from icalib.models.ranker import Ranker
 from icalib.training.epochs import Examples
 from icalib.training.gather import gather
@@ -75,10 +75,9 @@ class Conditioning:
 
     def _observe(self, ranker: Ranker, pairs: Examples, rank: int, world_size: int) -> None:
         max_tokens = self._settings.max_tokens_per_batch
-        precision = resolve_precision(self._settings.precision, self._device)
         for batch in forward_batches(pairs.length_M.tolist(), max_tokens, self._device)[rank::world_size]:
             inputs, targets = self._curriculum.inputs([pairs.example(index) for index in batch.tolist()], self._device)
-            with torch.no_grad(), autocast(self._device, precision):
+            with torch.no_grad(), autocast(self._device, self._settings.precision):
                 ranker.observe(inputs, targets[:, 0])
 
     def _pairs(self, support: Support | None) -> tuple[Examples, float]:

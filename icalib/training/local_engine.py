@@ -15,7 +15,7 @@ from torch import Tensor
 from icalib.core.errors import DamagedFileError
 from icalib.core.files import atomic_write
 from icalib.models.model import Model
-from icalib.models.precision import autocast, resolve_precision
+from icalib.models.precision import autocast
 from icalib.training.settings import TrainingSettings
 
 _CHECKPOINT = "checkpoint.pt"
@@ -44,7 +44,7 @@ class LocalEngine:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's forward pass in the precision of the settings."""
-        with autocast(self.device, resolve_precision(self._settings.precision, self.device)):
+        with autocast(self.device, self._settings.precision):
             return self.model(*args, **kwargs)
 
     def backward_and_step(self, loss: Tensor) -> None:

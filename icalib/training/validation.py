@@ -26,7 +26,7 @@ from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.classification import label_counts, micro_macro_f1
 from icalib.metrics.pairs import PoolScores, pool_softmax
 from icalib.metrics.summary import answer_metrics
-from icalib.models.precision import autocast, resolve_precision
+from icalib.models.precision import autocast
 from icalib.models.ranker import PoolInputs, Ranker, make_batch
 from icalib.scoring.cross import LoadedCross, score_token_pools
 from icalib.scoring.gain import GainRule, Shard, pool_scores, resolve_gain_rule
@@ -118,11 +118,10 @@ class PlainValidation(_AnswerValidation):
         compute = ranker.answer_logits
         if self.estimator.needs == "posterior":
             compute = partial(predictive_logits, ranker, self.estimator.build())
-        precision = resolve_precision(self.settings.precision, self.device)
         lengths = [len(ids) for ids, _ in pools.inputs]
         batches = forward_batches(lengths, self.settings.max_tokens_per_batch, self.device)
         computed: list[Tensor] = []
-        with torch.inference_mode(), autocast(self.device, precision):
+        with torch.inference_mode(), autocast(self.device, self.settings.precision):
             for batch in batches:
                 offset_B = None if offset_N is None else offset_N[pools.pairs(batch)]
                 pairs = [pools.inputs[int(index)] for index in batch]
@@ -242,7 +241,7 @@ class ValidationWithIntents:
             questions.append(layout.intent_question(pool.context, pool.intents, utterance))
             gold_NK[number, list(pool.intents[utterance])] = True
         predicted_NK = np.zeros_like(gold_NK)
-        with torch.inference_mode(), autocast(device, resolve_precision(settings.precision, device)):
+        with torch.inference_mode(), autocast(device, settings.precision):
             for batch in forward_batches([len(ids) for ids, _ in questions], settings.max_tokens_per_batch, device):
                 inputs = make_batch([questions[int(index)] for index in batch], layout, device)
                 predicted_NK[batch] = (ranker.intent_logits(inputs) > 0).cpu().numpy()

@@ -21,7 +21,15 @@ from icalib.models.bi_encoder import unit_means
 from icalib.models.ranker import make_batch
 from icalib.parts.intent import OUT_OF_FOLD, Intent, IntentJob, IntentWeights, LoadedIntent, _by_folds, _Form
 from icalib.parts.intent_encoder import IntentCurriculum, IntentEncoder, IntentEncoderJob, load_predictor
-from icalib.parts.intent_model import IntentModel, PoolIntents, Utterances, candidate_intents, fit_intents, vectors_of
+from icalib.parts.intent_model import (
+    IntentModel,
+    PoolIntents,
+    Utterances,
+    candidate_intents,
+    fit_intents,
+    intents_alone,
+    vectors_of,
+)
 from icalib.scoring.column import read_columns
 from icalib.stages.executor import LocalExecutor
 from icalib.training.settings import TrainingSettings
@@ -56,7 +64,7 @@ def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
     assert accuracy(found_NK, fresh.intents_NK) > 0.8
     assert accuracy(out_of_fold_NK, learnt.intents_NK) > 0.75
     later = fresh.turn_N > 0
-    alone_NK = model.of_candidates(fresh.vectors_ND)
+    alone_NK = intents_alone(model.candidate_DK, fresh.vectors_ND)
     assert accuracy(found_NK[later], fresh.intents_NK[later]) > accuracy(alone_NK[later], fresh.intents_NK[later])
 
 
@@ -182,7 +190,7 @@ def test_the_ratio_is_bayes_rule_for_independent_intents() -> None:
     candidate_1D = rng.normal(size=(1, 8)).astype(np.float32)
     reply_K, frequency_K = np.array([[0.2, 0.7, 0.5], [0.3, 0.1, 0.6]], np.float32)
     weights = IntentWeights(model, np.zeros((8, 0), np.float32), candidate_1D[0], frequency_K, *EMPTY, False)
-    own_K = model.of_candidates(candidate_1D)[0]
+    own_K = intents_alone(model.candidate_DK, candidate_1D)[0]
     total = 0.0
     for present in itertools.product([0, 1], repeat=3):
         own, reply, prior = (np.prod(np.where(present, prob_K, 1 - prob_K)) for prob_K in (own_K, reply_K, frequency_K))
