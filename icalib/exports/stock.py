@@ -20,9 +20,8 @@ from icalib.encoders.spectral_norm import SpectralLinear
 from icalib.exports.agreement import TOLERANCE, Comparison, Scorer, Scores, ranker_scorer
 from icalib.exports.subject import Subject, composed
 from icalib.exports.texts import PairTexts
-from icalib.models.bi_encoder import pool_cosines
+from icalib.models.bi_encoder import BiEncoder
 from icalib.models.ranker import Ranker
-from icalib.parts.loaded import LoadedUntrained
 from icalib.scoring.untrained import token_pool
 
 _SCALE = 2.0**-14
@@ -153,7 +152,7 @@ _SENTENCE_TRANSFORMER_FILES = {
 
 
 def write_sentence_transformer(
-    subject: Subject[LoadedUntrained], folder: Path, tokenizer: Any, texts: PairTexts
+    subject: Subject[BiEncoder], folder: Path, tokenizer: Any, texts: PairTexts
 ) -> Comparison:
     """Write the folder of a bi-encoder: mean pooling over all tokens, then the cosine."""
     from transformers import AutoModel
@@ -167,12 +166,12 @@ def write_sentence_transformer(
     )  # slopes of cosines are steep
 
 
-def _cosine_scorer(bi_encoder: LoadedUntrained) -> Scorer:
+def _cosine_scorer(bi_encoder: BiEncoder) -> Scorer:
     tokenize, layout = Tokenizer(bi_encoder.config.backbone), bi_encoder.layout
 
     def score(pool: Pool) -> Scores:
         tokens = token_pool(pool, tokenize, bi_encoder.config.budget)
-        cosine_C = pool_cosines(bi_encoder.encoder, layout, [tokens])
+        cosine_C = bi_encoder.pool_cosines([tokens])
         context = [layout.cls, *layout.context_ids(tokens.context, None).tolist(), layout.separator]
         ids = [[*context, layout.cls, *ids.tolist(), layout.separator] for ids in tokens.candidates]
         return Scores(ids, cosine_C[:, None])

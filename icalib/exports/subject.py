@@ -18,6 +18,7 @@ from icalib.encoders.transformer import AbstractEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.heads.head import LogitPosterior
 from icalib.metrics.pairs import PoolScores
+from icalib.models.bi_encoder import BiEncoder
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.parts.job import PartName
 from icalib.parts.loaded import LoadedUntrained
@@ -25,7 +26,7 @@ from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.pipeline.finished import FinishedRun
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
-M = TypeVar("M", Ranker, LoadedUntrained)
+M = TypeVar("M", Ranker, BiEncoder)
 
 MEASURED: tuple[Split, ...] = ("validation", "test")
 IDENTITY = AffineMap(slope=1.0, offset=0.0)
@@ -75,12 +76,12 @@ def ranker_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[Ranker]:
     return Subject(run=run, model=model, estimator=estimator, of_part=of_part, **_calibrated(run, choice))
 
 
-def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[LoadedUntrained]:
+def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[BiEncoder]:
     """Return the bi-encoder of a run that ranks by nothing else."""
     choice = _for_pairs(run, choice)
     folder = next((path for path, _ in run.members), None)
     method, cpu = run.config.settings, torch.device("cpu")
-    model = LoadedUntrained.load(method.encoder, folder / "similarity" if folder else None, cpu)
+    model = LoadedUntrained.load(method.encoder, folder / "similarity" if folder else None, cpu).model
     subject = Subject(run=run, model=model, **_calibrated(run, choice))
     if method.regime.trains and folder is not None:
         of_cosine = _of_part(folder, "similarity")

@@ -23,7 +23,6 @@ from icalib.encoders.backbone import Tokenizer
 from icalib.labelling.annotations import by_model, read_annotations
 from icalib.labelling.batches import By
 from icalib.metrics.pairs import ranked_rows
-from icalib.models.bi_encoder import text_vectors
 from icalib.parts.loaded import LoadedUntrained
 from icalib.pipeline.finished import FinishedRun, iter_predictions
 from icalib.pipeline.run import RunContext
@@ -199,13 +198,12 @@ def context_vectors(run: FinishedRun, data: Path, rows: Rows) -> Vectors:
     parts = [path / "similarity" for path, _ in run.members]
     checkpoint = next((path for path in parts if path.is_dir()), None)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loaded = LoadedUntrained.load(run.config.settings.encoder, checkpoint, device)
+    loaded = LoadedUntrained.load(run.config.settings.encoder, checkpoint, device).model
     tokenizer = Tokenizer(loaded.config.backbone)
     found: list[Vectors] = []
     for start in range(0, len(rows), _POOLS_IN_MEMORY):
         contexts = read_rows(data, "train", rows[start : start + _POOLS_IN_MEMORY], ["context"])["context"].to_pylist()
         ids = ids_by_text((utterance["text"] for turns in contexts for utterance in turns), tokenizer)
         texts = [[np.array(ids[utterance["text"]], np.int32) for utterance in turns] for turns in contexts]
-        inputs = [loaded.layout.context_ids(turns, None) for turns in texts]
-        found.append(text_vectors(loaded.encoder, loaded.layout, inputs, device))
+        found.append(loaded.vectors([loaded.layout.context_ids(turns, None) for turns in texts]))
     return np.concatenate(found) if found else np.zeros((0, 1), np.float32)

@@ -167,7 +167,7 @@ class LoadedIntent(LoadedPart):
         encoder, weights, own = load_bi_encoder(folder, precision, device), IntentWeights.load(folder), None
         if (folder / OWN_ENCODER).is_dir():
             own = load_bi_encoder(folder / OWN_ENCODER, precision, device)
-        predictor = IntentPredictor(own or encoder, encoder.layout, weights.model, device, precision)
+        predictor = IntentPredictor(own or encoder, weights.model, precision)
         return cls(encoder, weights, predictor, estimator, choice)
 
     @property
@@ -192,7 +192,7 @@ class LoadedIntent(LoadedPart):
         predictor = self.predictor
         shares_vectors = predictor.encoder is self.encoder
         texts = [ids for pool in pools for ids in (*(pool.context if shares_vectors else ()), *pool.candidates)]
-        vectors = vectors_of(self.encoder, predictor.layout, texts, predictor.device, predictor.precision)
+        vectors = vectors_of(self.encoder, texts, predictor.precision)
         intents = predictor.predict(pools, vectors if shares_vectors else None)
         features_ND = _features(self.weights, pools, intents, vectors)
         mean_N = product(features_ND, self.weights.form_F).astype(np.float64)
@@ -266,7 +266,7 @@ class IntentJob(ShardedJob):
         labels = [*labelled, *pseudo]
         pools = list(store.pools([one.row for one in labels]))
         texts = [ids for pool in pools for ids in (*pool.context, *pool.candidates)]
-        vectors = vectors_of(encoder, encoder.layout, texts, device, self.precision)
+        vectors = vectors_of(encoder, texts, self.precision)
         fold_P = fold_of(store, rows, self.settings.num_folds)
         if self.encoders:
             predictor, *by_fold = [load_predictor(one.path, self.precision, device) for one in self.encoders]
@@ -277,7 +277,7 @@ class IntentJob(ShardedJob):
             known = Utterances.of(pools[: len(labelled)], vectors, self.num_intents)
             given = (fold_P, self.settings.num_folds, self.settings.ridge)
             model, found = fit_intents(known, *given)
-            predictor = IntentPredictor(encoder, encoder.layout, model, device, self.precision)
+            predictor = IntentPredictor(encoder, model, self.precision)
             candidates = [stacked(pool.candidates, vectors) for pool in pools[: len(labelled)]]
             intents = found.of_pools(known, candidate_intents(known, candidates, *given))
             intents += predictor.predict(pools[len(labelled) :], vectors)

@@ -91,7 +91,7 @@ def load_predictor(folder: Path, precision: Precision, device: torch.device) -> 
     """Load a checkpoint of an `IntentEncoder` to predict with."""
     encoder, heads = load_bi_encoder(folder, precision, device), load_file(folder / _HEADS)
     parts = [{name: heads[f"heads.{index}.{name}"] for name in ("weight", "bias")} for index in range(3)]
-    return IntentPredictor(encoder, encoder.layout, IntentModel(*map(_weights, parts)), device, precision)
+    return IntentPredictor(encoder, IntentModel(*map(_weights, parts)), precision)
 
 
 class _Example(NamedTuple):
@@ -166,8 +166,8 @@ def _examples(pool: TokenPool, layout: Layout, num_intents: int) -> list[_Exampl
 class IntentValidation:
     """NLL and F1 of the intents of validation pools, predicted turn by turn."""
 
-    def __init__(self, pools: Sequence[TokenPool], layout: Layout, job: IntentEncoderJob, device: torch.device) -> None:
-        self._pools, self._layout, self._job, self._device = pools, layout, job, device
+    def __init__(self, pools: Sequence[TokenPool], job: IntentEncoderJob) -> None:
+        self._pools, self._job = pools, job
 
     def __call__(self, model: IntentEncoder, rank: int, world_size: int) -> tuple[Tensor, Tensor]:
         """Return probabilities and intents of the utterances of every world-size-th pool; [N, K] each."""
@@ -176,7 +176,7 @@ class IntentValidation:
             empty = torch.zeros(0, self._job.num_intents)
             return empty, empty
         texts = (ids for pool in pools for ids in pool.context)
-        vectors = vectors_of(model, self._layout, texts, self._device, self._job.training.precision)
+        vectors = vectors_of(model, texts, self._job.training.precision)
         utterances = Utterances.of(pools, vectors, self._job.num_intents)
         known = utterances.intents_NK.any(1)
         probs_NK = utterances.predicted_by(model.model.utterance_DK)
@@ -222,7 +222,7 @@ class IntentEncoderJob(TrainingJob):
         rows = training_rows(store, self.selection, self.left_out)
         pools = list(store.pools(rows))
         fold_P = fold_of(store, rows, self.num_folds)
-        encoder.begin(self._regressions(encoder.to(device), pools, fold_P, device))
+        encoder.begin(self._regressions(encoder.to(device), pools, fold_P))
         held_out = TokenStore(self.validation_tokens.path)
         validation_pools = list(held_out.pools(validation_rows(held_out, self.selection)))
         has_intents = any(len(names) for pool in validation_pools for names in pool.intents)
@@ -230,13 +230,13 @@ class IntentEncoderJob(TrainingJob):
         token_ids = encoder.layout.token_ids(store.token_ids(rows))
         if not has_intents:
             return Training(encoder, curriculum, token_ids=token_ids)
-        validation = IntentValidation(validation_pools, encoder.layout, self, device)
+        validation = IntentValidation(validation_pools, self)
         return Training(encoder, curriculum, validation, start_ranks=True, token_ids=token_ids)
 
     def _regressions(
-        self, encoder: IntentEncoder, pools: Sequence[TokenPool], fold_P: npt.NDArray[np.int64], device: torch.device
+        self, encoder: IntentEncoder, pools: Sequence[TokenPool], fold_P: npt.NDArray[np.int64]
     ) -> IntentModel:
         texts = (ids for pool in pools for ids in pool.context)
-        vectors = vectors_of(encoder, encoder.layout, texts, device, "fp32")
+        vectors = vectors_of(encoder, texts, "fp32")
         utterances = Utterances.of(pools, vectors, self.num_intents)
         return fit_intents(utterances, fold_P, self.num_folds, self.ridge)[0]

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.special import expit
 
-from icalib.data.encoding import Ids, Layout, TokenPool
+from icalib.data.encoding import Ids, TokenPool
 from icalib.inference.convex import fit_labels, product, with_bias
 from icalib.metrics.classification import classification, label_counts, micro_macro_f1
-from icalib.models.bi_encoder import BiEncoder, text_vectors
-from icalib.models.precision import Precision, autocast
+from icalib.models.bi_encoder import BiEncoder
+from icalib.models.precision import Precision
 from icalib.scoring.column import Floats
 
 Array = npt.NDArray[np.float32]
@@ -204,14 +203,12 @@ class IntentPredictor:
     """An encoder, and the regressions on its vectors."""
 
     encoder: BiEncoder
-    layout: Layout
     model: IntentModel
-    device: torch.device
     precision: Precision
 
     def vectors(self, texts: Iterable[Ids]) -> Vectors:
         """Return the vector of each distinct text."""
-        return vectors_of(self.encoder, self.layout, texts, self.device, self.precision)
+        return vectors_of(self.encoder, texts, self.precision)
 
     def predict(self, pools: Sequence[TokenPool], vectors: Vectors | None = None) -> list[PoolIntents]:
         """Return the intents of pools; `vectors` are this encoder's, if they are known already."""
@@ -226,16 +223,12 @@ class IntentPredictor:
         return PoolIntents(context_TK, reply_K, intents_alone(self.model.candidate_DK, vectors_CD))
 
 
-def vectors_of(
-    encoder: BiEncoder, layout: Layout, texts: Iterable[Ids], device: torch.device, precision: Precision
-) -> Vectors:
+def vectors_of(encoder: BiEncoder, texts: Iterable[Ids], precision: Precision) -> Vectors:
     """Return the vector of each distinct text."""
     distinct = {ids.tobytes(): ids for ids in texts}
     if not distinct:
         return {}
-    with autocast(device, precision):
-        found = text_vectors(encoder.encoder, layout, list(distinct.values()), device)
-    return dict(zip(distinct, found, strict=True))
+    return dict(zip(distinct, encoder.vectors(list(distinct.values()), precision), strict=True))
 
 
 def stacked(texts: Sequence[Ids], vectors: Vectors) -> Array:

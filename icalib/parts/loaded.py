@@ -10,11 +10,11 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from icalib.data.encoding import Intents, Layout, TokenPool, TokenStore, write_tokens
+from icalib.data.encoding import Intents, TokenPool, TokenStore, write_tokens
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
-from icalib.encoders.transformer import AbstractEncoder, TransformerEncoder
-from icalib.models.bi_encoder import BiEncoder, pool_cosines
+from icalib.encoders.transformer import AbstractEncoder
+from icalib.models.bi_encoder import BiEncoder
 from icalib.models.checkpoint import load_ranker_config
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
@@ -36,10 +36,7 @@ class LoadedUntrained:
     It computes in float32: calibrated logits are many times the cosine.
     """
 
-    encoder: TransformerEncoder
-    config: AbstractEncoder.Config
-    layout: Layout
-    device: torch.device
+    model: BiEncoder
 
     @classmethod
     def load(cls, config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedUntrained:
@@ -48,11 +45,8 @@ class LoadedUntrained:
         Args:
             config: the method's encoder, whose backbone is used without a checkpoint.
         """
-        if checkpoint is None:
-            loaded = BiEncoder(config.backbone, config.budget)
-        else:
-            loaded, config = BiEncoder.load(checkpoint), load_ranker_config(checkpoint).encoder
-        return cls(loaded.encoder.to(device).eval(), config, loaded.layout, device)
+        loaded = BiEncoder.load(checkpoint) if checkpoint else BiEncoder(config.backbone, config.budget)
+        return cls(loaded.to(device).eval())
 
     @property
     def num_parameters(self) -> int:
@@ -62,16 +56,16 @@ class LoadedUntrained:
     @property
     def num_fixed(self) -> int:
         """Number of the backbone's weights."""
-        return sum(parameter.numel() for parameter in self.encoder.parameters())
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
         """Tokenise pools into a file at `path`."""
-        return _tokenized(pools, path, self.config)
+        return _tokenized(pools, path, self.model.config)
 
     def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, None]:
         """Score pools (SCORE_SCHEMA): the cosine as the logit; nothing is random."""
         pools = list(store.pools(rows))
-        return untrained_table(pools, pool_cosines(self.encoder, self.layout, pools, self.device), rows), None
+        return untrained_table(pools, self.model.pool_cosines(pools), rows), None
 
 
 @dataclass(frozen=True)

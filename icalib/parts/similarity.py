@@ -24,7 +24,7 @@ from icalib.encoders.backbone import backbone_digest
 from icalib.encoders.transfer import to_device
 from icalib.metrics.catalogue import metric_tag
 from icalib.metrics.ranking import average_precision, mean_defined, recall_at_k
-from icalib.models.bi_encoder import BiEncoder, crossed_cosines, load_bi_encoder, pool_cosines
+from icalib.models.bi_encoder import BiEncoder, load_bi_encoder
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
@@ -183,15 +183,15 @@ class CosineValidation:
         rows: labelled validation pools; those with a right candidate count.
     """
 
-    def __init__(self, store: TokenStore, rows: Sequence[int], layout: Layout, device: torch.device) -> None:
-        self._store, self._rows, self._layout, self._device = store, rows, layout, device
+    def __init__(self, store: TokenStore, rows: Sequence[int]) -> None:
+        self._store, self._rows = store, rows
 
     def __call__(self, model: BiEncoder, rank: int, world_size: int) -> list[PoolResult]:
         """Return the cosines of every world-size-th pool."""
         pools = list(self._store.pools(self._rows[rank::world_size]))
         if not pools:  # more workers than pools
             return []
-        return pool_results(pools, pool_cosines(model.encoder, self._layout, pools, self._device))
+        return pool_results(pools, model.pool_cosines(pools))
 
     def metrics(self, results: Sequence[Sequence[PoolResult]]) -> dict[str, float]:
         """Compute R@1 and MAP, by tag."""
@@ -234,7 +234,7 @@ class SimilarityJob(TrainingJob):
         if self.start is not None:
             encoder.start(self.start.path)
         store = TokenStore(self.validation_tokens.path)
-        validation = CosineValidation(store, validation_rows(store, self.selection), encoder.layout, device)
+        validation = CosineValidation(store, validation_rows(store, self.selection))
         curriculum = self.curriculum(encoder.layout)
         return Training(encoder, curriculum, validation, start_ranks=True, token_ids=curriculum.token_ids())
 
@@ -254,8 +254,6 @@ class LoadedSimilarity(LoadedPart):
     """A bi-encoder that computes its column."""
 
     model: BiEncoder
-    layout: Layout
-    device: torch.device
     precision: Precision
     estimator: AbstractEstimator.Config
     """With MC dropout, the number of passes with dropout; otherwise there is one without."""
@@ -265,8 +263,7 @@ class LoadedSimilarity(LoadedPart):
         cls, folder: Path, estimator: AbstractEstimator.Config, precision: Precision, device: torch.device
     ) -> LoadedSimilarity:
         """Load a checkpoint, in evaluation mode."""
-        model = load_bi_encoder(folder, precision, device)
-        return cls(model, model.layout, device, precision, estimator)
+        return cls(load_bi_encoder(folder, precision, device), precision, estimator)
 
     @property
     @override
@@ -285,5 +282,4 @@ class LoadedSimilarity(LoadedPart):
         seeds: list[int | None] = [None]
         if isinstance(self.estimator, MCDropout.Config):
             seeds = [child_seed(seed, "similarity", t) for t in range(self.estimator.num_passes)]
-        found = crossed_cosines(self.model.encoder, self.layout, pools, self.device, seeds, precision=self.precision)
-        return {"plain": Column(*found)}, None
+        return {"plain": Column(*self.model.crossed_cosines(pools, seeds, self.precision))}, None

@@ -35,7 +35,6 @@ from icalib.models.bi_encoder import layout_of, load_bi_encoder
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker, load_ranker, make_batch
-from icalib.parts.loaded import LoadedUntrained
 from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.scoring.cross import LoadedCross
 from icalib.training.job import TrainingJob
@@ -171,9 +170,8 @@ def test_a_bi_encoder_trains_and_a_stock_one_gives_its_cosines(made: Made, tmp_p
         seed=1,
     )
     trained(job, tmp_path / "trained")
-    encoder = load_bi_encoder(tmp_path / "trained", "fp32", CPU).encoder
-    config = made.encoder(turn_separators=made.family.separates_turns)
-    model = LoadedUntrained(encoder, config, layout_of(config, encoder), CPU)
+    model = load_bi_encoder(tmp_path / "trained", "fp32", CPU)
+    model.layout = layout_of(made.encoder(turn_separators=made.family.separates_turns), model.encoder)
     subject = Subject(run=None, model=model, calibration=IDENTITY, calibrator="", scores={})  # type: ignore[arg-type]
     assert_same(exported(made, subject, write_sentence_transformer, tmp_path, of_pairs=False))
 

@@ -232,7 +232,7 @@ def test_an_encoder_begins_with_the_regressions_and_becomes_better_on_validation
     rows = np.flatnonzero(store.column("label_order") < 0.3 * len(store))
     pools = list(store.pools(rows.tolist()))
     assert len({pool.dialog_id for pool in pools}) < len(pools)  # a dialogue's pools share utterances, so also a fold
-    vectors = vectors_of(encoder, encoder.layout, (ids for pool in pools for ids in pool.context), CPU, "fp32")
+    vectors = vectors_of(encoder, (ids for pool in pools for ids in pool.context), "fp32")
     known_ones = Utterances.of(pools, vectors, encoder_job.num_intents)
     model, _ = fit_intents(known_ones, fold_of(store, rows, 2), 2, 0.5)
     for ours, theirs in zip(encoder.model, model, strict=True):
@@ -254,7 +254,7 @@ def test_the_encoder_is_trained_on_what_it_predicts_from_however_long_an_utteran
     ids = RNG(1).integers(5, 50, number).astype(np.int32)
     curriculum = IntentCurriculum([one_pool([ids], [[0]])], encoder.layout, encoder_job)
     ((example,),) = curriculum.batches(0)
-    (predicted,) = vectors_of(encoder, encoder.layout, [ids], CPU, "fp32").values()
+    (predicted,) = vectors_of(encoder, [ids], "fp32").values()
     with torch.inference_mode():
         trained = unit_means(encoder.encoder, make_batch([(example.ids, len(example.ids))], encoder.layout, CPU))
     np.testing.assert_allclose(trained[0].numpy(), predicted, atol=1e-6)

@@ -18,7 +18,7 @@ from helpers.tiny_models import tiny_dual_encoder
 from icalib.core.errors import RunFolderError
 from icalib.data.encoding import TokenStore
 from icalib.data.selection import Selection
-from icalib.models.bi_encoder import BiEncoder, crossed_cosines, pool_cosines, text_vectors
+from icalib.models.bi_encoder import BiEncoder
 from icalib.parts.similarity import CosineValidation, PoolContrast, Similarity
 from icalib.training.domain_pretraining.contrastive import in_batch_losses
 from icalib.training.examples import PairLabels, gold_labels
@@ -58,7 +58,7 @@ def test_the_loss_is_the_softmax_over_the_candidates_of_the_batch(store: TokenSt
     texts = {ids.tobytes(): ids for pool in pools for ids in pool.candidates}
     expected = 0.0
     for pool in pools:
-        everywhere = pool_cosines(dual.encoder, dual.layout, [replace(pool, candidates=list(texts.values()))])
+        everywhere = dual.pool_cosines([replace(pool, candidates=list(texts.values()))])
         cosine = dict(zip(texts, everywhere / 0.1, strict=True))
         right = pool.candidates[pool.label].tobytes()
         # every occurrence of a wrong text is a rival of its own
@@ -117,7 +117,7 @@ def test_parts_of_a_batch_change_nothing_but_rounding(store: TokenStore, tiny_be
 
 
 def test_validation_is_the_same_however_many_workers_share_the_pools(store: TokenStore, dual: BiEncoder) -> None:
-    validation = CosineValidation(store, range(3), dual.layout, CPU)
+    validation = CosineValidation(store, range(3))
     alone, shared = (
         validation.metrics([sent(validation(dual, rank, number)) for rank in range(number)]) for number in (1, 4)
     )
@@ -137,13 +137,13 @@ def test_passes_of_contexts_meet_those_of_candidates(
     """Few texts have all their passes in one batch."""
     monkeypatch.setattr("icalib.models.bi_encoder._FEW_TEXTS", few_texts)
     pools, seeds = [store.pool(0)], list(range(num_passes))
-    mean_TN, var_TN = crossed_cosines(dual.encoder, dual.layout, pools, CPU, seeds, precision="fp32")
+    mean_TN, var_TN = dual.crossed_cosines(pools, seeds, "fp32")
     texts = [dual.layout.context_ids(pools[0].context, None), *pools[0].candidates]
     if few_texts:
-        together = text_vectors(dual.encoder, dual.layout, texts * num_passes, CPU, dropout_seed=seeds[0])
+        together = dual.vectors(texts * num_passes, dropout_seed=seeds[0])
         passes = list(together.reshape(num_passes, len(texts), -1))
     else:
-        passes = [text_vectors(dual.encoder, dual.layout, texts, CPU, dropout_seed=seed) for seed in seeds]
+        passes = [dual.vectors(texts, dropout_seed=seed) for seed in seeds]
     assert not np.allclose(passes[0], passes[1], atol=1e-3)
     for own, others in partners.items():
         cosines = np.stack([passes[other][1:] @ passes[own][0] for other in others])
