@@ -67,6 +67,8 @@ class Ranker(Model):
         super().__init__()
         self.config = config
         self.encoder: Any = config.encoder.build(num_intents=len(config.intents), pretrained=pretrained)
+        self.layout = layout_of(config.encoder, self.encoder)
+        """The layout of this encoder's inputs."""
         self.answer_head: Any = config.head.build(width=self.encoder.width)
         if config.starts_at_zero:
             self.answer_head.start_at_mean()
@@ -171,11 +173,6 @@ class Ranker(Model):
         assert self.masked_word_head is not None
         hidden = encoded.states_BLD[positions_N2[:, 0], positions_N2[:, 1]]
         return self.masked_word_head(hidden, self.encoder.backbone.get_input_embeddings().weight)
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of this encoder's inputs."""
-        return layout_of(self.config.encoder, self.encoder)
 
 
 def _small_linear(width: int, outputs: int) -> nn.Linear:

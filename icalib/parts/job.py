@@ -129,7 +129,7 @@ def load_part(
     if name == "intent":
         return LoadedIntent.load(folder, estimator, precision, device, choice)
     ranker = load_for_scoring(folder, precision, device)
-    return LoadedCross(ranker, ranker.layout, estimator.build(), device, precision, max_tokens, choice)
+    return LoadedCross(ranker, estimator.build(), device, precision, max_tokens, choice)
 
 
 def _loaded_part(job: ColumnJob, device: torch.device) -> LoadedPart:

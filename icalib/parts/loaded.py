@@ -37,6 +37,7 @@ class LoadedUntrained:
     """
 
     model: BiEncoder
+    device: torch.device
 
     @classmethod
     def load(cls, config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedUntrained:
@@ -46,7 +47,7 @@ class LoadedUntrained:
             config: the method's encoder, whose backbone is used without a checkpoint.
         """
         loaded = BiEncoder.load(checkpoint) if checkpoint else BiEncoder(config.backbone, config.budget)
-        return cls(loaded.to(device).eval())
+        return cls(loaded.to(device).eval(), device)
 
     @property
     def num_parameters(self) -> int:

@@ -68,7 +68,6 @@ class Similarity(EarlierPart):
 class _Example(NamedTuple):
     row: int
     candidates: tuple[int, ...]  # the right one, then wrong ones
-    length: int
     precision: float = 1.0
 
 
@@ -97,7 +96,7 @@ class PoolContrast:
 
         def example(number: int) -> _Example:
             pool, candidates = self._pools[number], tuple(drawn.at(number).tolist())
-            return _Example(pool.row, candidates, int(lengths[number]), pool.precision)
+            return _Example(pool.row, candidates, pool.precision)
 
         return Batches(shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng), example)
 

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from icalib.core.seeding import child_seed
-from icalib.data.encoding import Encoded, Intents, Layout, TokenPool
+from icalib.data.encoding import Encoded, Intents, TokenPool
 from icalib.encoders.transfer import forward_batches
 from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
@@ -33,7 +33,6 @@ class LoadedCross(LoadedPart):
     """Cross-encoder, estimator and device of scoring."""
 
     ranker: Ranker
-    layout: Layout
     estimator: AbstractEstimator
     device: torch.device
     precision: Precision
@@ -94,7 +93,7 @@ def predict_intents(context: LoadedCross, pools: Sequence[TokenPool]) -> list[li
     chosen: list[list[list[int]]] = [[] for _ in pools]
     for utterance in range(max((len(pool.context) for pool in pools), default=0)):
         present = [index for index, pool in enumerate(pools) if len(pool.context) > utterance]
-        questions = [context.layout.intent_question(pools[i].context, chosen[i], utterance) for i in present]
+        questions = [context.ranker.layout.intent_question(pools[i].context, chosen[i], utterance) for i in present]
         probs_NK = _intent_probs(context, questions)
         for index, probs_K in zip(present, probs_NK, strict=True):
             chosen[index].append(context.choice.chosen(probs_K).tolist())
@@ -107,7 +106,7 @@ def _intent_probs(context: LoadedCross, questions: Sequence[Encoded]) -> npt.NDA
     batches, computed = context.batches(questions), list[torch.Tensor]()
     with torch.inference_mode(), autocast(context.device, context.precision):
         for batch in batches:
-            inputs = make_batch([questions[int(index)] for index in batch], context.layout, context.device)
+            inputs = make_batch([questions[int(index)] for index in batch], context.ranker.layout, context.device)
             computed.append(torch.sigmoid(context.ranker.intent_logits(inputs).double()))
     for batch, probs_BK in zip(batches, computed, strict=True):
         probs[batch] = probs_BK.cpu().numpy()
@@ -131,12 +130,12 @@ def _intent_column(
 def _view_column(
     context: LoadedCross, pools: Sequence[TokenPool], intents: Sequence[Intents] | None, view: View, seed: int
 ) -> Column:
-    inputs = PoolInputs.of(pools, context.layout, intents)
+    inputs = PoolInputs.of(pools, context.ranker.layout, intents)
     batches, values = context.batches(inputs.inputs), list[torch.Tensor]()
     # Nothing is read back before all batches are queued, so that a GPU never waits for this process.
     try:
         for number, batch in enumerate(batches):
-            pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.layout, context.device)
+            pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.ranker.layout, context.device)
             with torch.inference_mode(), autocast(context.device, context.precision):
                 model = BatchModel(context.ranker, pairs, child_seed(seed, view, number), context.max_tokens)
                 components = context.estimator.components(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +20,6 @@ from icalib.models.ranker import make_batch
 from icalib.training.epochs import Batches
 from icalib.training.examples import PairLabels, Positions, sampled_positions
 from icalib.training.settings import TrainingSettings
-
-
-class PoolExample(NamedTuple):
-    """A pool with the candidates to train on, in the order in which the encoder reads them."""
-
-    labels: PairLabels
-    length: int
-    """Maximum number of padded tokens of the pool in a batch."""
 
 
 @dataclass
@@ -45,8 +37,8 @@ class PoolCurriculum:
     settings: TrainingSettings
     seed: int = field(kw_only=True)
 
-    def batches(self, epoch: int) -> Batches[PoolExample]:
-        """Return all batches of an epoch."""
+    def batches(self, epoch: int) -> Batches[PairLabels]:
+        """Return all batches of an epoch, of pools with the candidates in the order in which the encoder reads them."""
         settings = self.settings
         rng = np.random.default_rng(child_seed(self.seed, "epoch", epoch))
         drawn = Lists.joined([self._draw(pool, rng) for pool in self.pools])
@@ -54,12 +46,8 @@ class PoolCurriculum:
         # Counting every pool as the largest one ensures that no combination of pools exceeds `max_tokens_per_batch`.
         max_inputs = max(map(len, inputs), default=0)
         lengths = max_inputs * np.array([ids.max() for ids in inputs], np.int64)
-
-        def example(number: int) -> PoolExample:
-            return PoolExample(self.pools[number].at(drawn.at(number)), int(lengths[number]))
-
         batches = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng)
-        return Batches(batches, example)
+        return Batches(batches, lambda number: self.pools[number].at(drawn.at(number)))
 
     def _draw(self, pool: PairLabels, rng: np.random.Generator) -> Positions:
         drawn = sampled_positions(pool, self.settings.train_negatives, rng)
@@ -81,12 +69,12 @@ class PoolCurriculum:
         return self.layout.input_lengths(int(contexts[labels.row]), texts.at(labels.row)[labels.candidates[drawn]])
 
     def losses(
-        self, forward: Callable[..., Any], examples: Sequence[PoolExample], device: torch.device
+        self, forward: Callable[..., Any], examples: Sequence[PairLabels], device: torch.device
     ) -> tuple[str, Tensor]:
         """Return the summed loss of pools."""
-        inputs = [encoded for example in examples for encoded in self.layout.inputs(*self._texts(example.labels))]
-        labels = np.concatenate([example.labels.labels for example in examples]).astype(np.float32)
-        sizes = [len(example.labels.labels) for example in examples]
+        inputs = [encoded for example in examples for encoded in self.layout.inputs(*self._texts(example))]
+        labels = np.concatenate([example.labels for example in examples]).astype(np.float32)
+        sizes = [len(example.labels) for example in examples]
         loss = self.loss.of_pools(sizes, with_none=self._with_none)
         batch = make_batch(inputs, self.layout, device)
         losses_P = forward("answer", batch, labels_B=to_device(torch.from_numpy(labels), device), loss=loss)

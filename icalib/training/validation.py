@@ -179,7 +179,7 @@ class PredictiveValidation(_AnswerValidation):
             self.prepare(ranker, rank, world_size)
         estimator, choice = self.estimator.build(), (self.rule or GainRule()).intents
         precision, max_tokens = self.settings.precision, self.settings.max_tokens_per_batch
-        context = LoadedCross(ranker, ranker.layout, estimator, self.device, precision, max_tokens, choice)
+        context = LoadedCross(ranker, estimator, self.device, precision, max_tokens, choice)
         return [(number, self._score(context, number)) for number in range(rank, len(self._shards), world_size)]
 
     def _score(self, context: LoadedCross, number: int) -> list[bytes]:

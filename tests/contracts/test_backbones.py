@@ -143,7 +143,7 @@ def test_a_cross_encoder_trains_resumes_and_scores_with_dropout(made: Made, tmp_
     ranker = load_ranker(tmp_path).eval()
     estimator = MCDropout.Config(num_passes=3).build()
     for precision in ("fp32", "bf16"):
-        context = LoadedCross(ranker, ranker.layout, estimator, CPU, precision, 2048)
+        context = LoadedCross(ranker, estimator, CPU, precision, 2048)
         table, _ = score_pools(context, made.store, range(2), with_intents=False, seed=1)
         assert (table["logit_var"].to_numpy() > 0).all()
 

@@ -88,6 +88,6 @@ def scores(
     ranker: Ranker, store: TokenStore, rows: Any, estimator: AbstractEstimator | None = None
 ) -> dict[str, list[Any]]:
     context = LoadedCross(
-        ranker, ranker.layout, estimator or Deterministic.Config().build(), CPU, "fp32", 8192
+        ranker, estimator or Deterministic.Config().build(), CPU, "fp32", 8192
     )  # fmt: skip
     return score_pools(context, store, list(rows), with_intents=False, seed=0)[0].to_pydict()

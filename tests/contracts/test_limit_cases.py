@@ -102,6 +102,6 @@ def test_limit_an_untrained_listwise_ranker_gives_all_candidates_the_same_probab
     (batch,) = curriculum.batches(0)
     _, loss = curriculum.losses(ranker, batch, CPU)
     assert loss.item() == pytest.approx(3 * math.log(4), rel=1e-6)
-    context = LoadedCross(ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", 8192)
+    context = LoadedCross(ranker, method.uncertainty.build(), CPU, "fp32", 8192)
     probs = score_pools(context, store, [0, 1], with_intents=False, seed=0)[0]["prob_mean"].to_pylist()
     assert probs == pytest.approx([0.25] * 8)

@@ -59,7 +59,7 @@ def on_waiting(mode: str) -> None:
 def scores(
     ranker: Ranker, store: TokenStore, estimator: AbstractEstimator.Config, device: torch.device
 ) -> dict[str, list[float]]:
-    context = LoadedCross(ranker.to(device), ranker.layout, estimator.build(), device, "fp32", 2048)
+    context = LoadedCross(ranker.to(device), estimator.build(), device, "fp32", 2048)
     table, _ = score_pools(context, store, range(8), with_intents=bool(ranker.config.intents), seed=3)
     return {name: table[name].to_pylist() for name in ("prob_mean", "logit_mean", "logit_var", "mutual_information")}
 

@@ -70,9 +70,7 @@ def train_and_score(
     if method.head.has_posterior:
         assert isinstance(curriculum, AnswerCurriculum)
         Conditioning(curriculum, settings, CPU, 0).complete(ranker)
-    context = LoadedCross(
-        ranker, ranker.layout, method.uncertainty.build(), CPU, "fp32", method.scoring.max_tokens_per_batch
-    )
+    context = LoadedCross(ranker, method.uncertainty.build(), CPU, "fp32", method.scoring.max_tokens_per_batch)
     views = method.regime.view_rule() is not None
     scores, chosen = score_pools(context, store, rows, with_intents=views, seed=0)
     return TinyRun(ranker, curriculum, context, before, state.step, scores, chosen)

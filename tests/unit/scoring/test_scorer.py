@@ -27,7 +27,7 @@ def ranker(tiny_bert: Path, intents: tuple[str, ...]) -> Ranker:
 
 
 def context(ranker: Ranker, estimator: AbstractEstimator.Config, max_tokens: int = 2048) -> LoadedCross:
-    return LoadedCross(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", max_tokens)
+    return LoadedCross(ranker, estimator.build(), torch.device("cpu"), "fp32", max_tokens)
 
 
 def test_a_deterministic_score_is_the_logit_of_the_pair(ranker: Ranker, store: TokenStore) -> None:

@@ -181,7 +181,7 @@ def test_validation_judges_the_probabilities_that_the_posterior_predicts(
         ranker.answer_posterior(first_pairs(made))
     measured = validation.metrics([validation(ranker, 0, 1)])
     store = TokenStore(tokens / "validation.arrow")
-    context = LoadedCross(ranker, ranker.layout, estimator.build(), CPU, "fp32", 2048)
+    context = LoadedCross(ranker, estimator.build(), CPU, "fp32", 2048)
     table, _ = score_pools(context, store, range(len(store)), with_intents=False, seed=0)
     prob, label = table["prob_mean"].to_numpy(), table["label"].to_numpy()
     assert measured["cal/NLL"] == pytest.approx(nll(prob, label), rel=1e-4)

@@ -20,7 +20,7 @@ from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross
 from icalib.training.examples import gold_labels
-from icalib.training.pools import PoolCurriculum, PoolExample
+from icalib.training.pools import PoolCurriculum
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 
@@ -44,9 +44,9 @@ def test_an_epoch_holds_each_pool_once_with_its_right_candidate_and_some_wrong_o
     ranker: Ranker, store: TokenStore
 ) -> None:
     batches = curriculum(ranker, store, range(12), batch_size=5, train_negatives=2).batches(0)
-    assert sorted(example.labels.row for batch in batches for example in batch) == list(range(12))
+    assert sorted(example.row for batch in batches for example in batch) == list(range(12))
     assert max(map(len, batches)) == 5
-    for labels in (example.labels for batch in batches for example in batch):
+    for labels in (example for batch in batches for example in batch):
         assert sorted(labels.labels) == [0, 0, 1]
         assert labels.candidates[labels.labels == 1].tolist() == [store.pool(labels.row).label]
         assert len(set(labels.candidates.tolist())) == 3
@@ -54,7 +54,7 @@ def test_an_epoch_holds_each_pool_once_with_its_right_candidate_and_some_wrong_o
 
 def test_the_right_candidate_moves_and_wrong_ones_change_from_epoch_to_epoch(ranker: Ranker, store: TokenStore) -> None:
     made = curriculum(ranker, store, range(40), train_negatives=2)
-    epochs = [[example.labels for batch in made.batches(epoch) for example in batch] for epoch in (0, 1, 2, 0)]
+    epochs = [[example for batch in made.batches(epoch) for example in batch] for epoch in (0, 1, 2, 0)]
     orders = [[labels.candidates.tolist() for labels in epoch] for epoch in epochs]
     assert orders[0] == orders[3] != orders[1]
     places = Counter(int(labels.labels.argmax()) for epoch in epochs[:3] for labels in epoch)
@@ -75,7 +75,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_pools_wherever_they_are_compute
 
 
 def scored(ranker: Ranker, store: TokenStore, rows: Sequence[int]) -> pa.Table:
-    context = LoadedCross(ranker, ranker.layout, Deterministic.Config().build(), CPU, "fp32", 512)
+    context = LoadedCross(ranker, Deterministic.Config().build(), CPU, "fp32", 512)
     return score_pools(context, store, rows, with_intents=False, seed=0)[0]
 
 
@@ -87,7 +87,7 @@ def test_a_loss_of_whole_pools_is_that_of_the_scored_probabilities(ranker: Ranke
     assert set(scores["prob_var"].to_pylist()) == set(scores["mutual_information"].to_pylist()) == {0.0}
     right = [store.pool(row).label for row in rows]
     expected = -log_softmax(logits, axis=1)[np.arange(3), right].sum()
-    in_order = [PoolExample(labels, 0) for labels in gold_labels(store, rows, with_intents=False)]
+    in_order = gold_labels(store, rows, with_intents=False)
     with torch.inference_mode():
         _, loss = curriculum(ranker, store, range(0)).losses(ranker, in_order, CPU)
     assert loss.item() == pytest.approx(expected, rel=1e-5)

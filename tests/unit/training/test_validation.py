@@ -83,7 +83,7 @@ def test_the_judged_probabilities_are_means_over_passes_in_the_chosen_view(
     measured = judge.metrics([judge(ranker, 0, 1)])["cal/NLL"]
 
     def expected(estimator: AbstractEstimator.Config, view: str) -> float:
-        context = LoadedCross(ranker, ranker.layout, estimator.build(), CPU, "fp32", SETTINGS.max_tokens_per_batch)
+        context = LoadedCross(ranker, estimator.build(), CPU, "fp32", SETTINGS.max_tokens_per_batch)
         seed = child_seed(1, "validation", 0)
         table, _ = score_pools(context, held_out, range(len(held_out)), with_intents=True, seed=seed)
         rows = np.array(table["view"].to_pylist()) == view

@@ -25,7 +25,7 @@ MOMENTS = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_informati
 def scores(
     ranker: Ranker, store: TokenStore, estimator: AbstractEstimator.Config, seed: int = 1
 ) -> dict[str, np.ndarray]:
-    context = LoadedCross(ranker, ranker.layout, estimator.build(), torch.device("cpu"), "fp32", 2048)
+    context = LoadedCross(ranker, estimator.build(), torch.device("cpu"), "fp32", 2048)
     table, _ = score_pools(context, store, range(6), with_intents=False, seed=seed)
     return {name: table[name].to_numpy() for name in table.column_names}
 
