@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, final, overload
+from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,17 +38,10 @@ class Batches(Sequence[list[E]]):
     def __len__(self) -> int:
         return len(self._indices.offsets) - 1
 
-    @overload
-    def __getitem__(self, number: int) -> list[E]: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[list[E]]: ...
     @override
-    def __getitem__(self, number: int | slice) -> list[E] | list[list[E]]:
-        """Build a batch, or some; an IndexError if there is none with this number."""
-        found = range(len(self))[number]
-        if isinstance(found, range):
-            return [self[one] for one in found]
-        return [self._example(index) for index in self._indices.at(found).tolist()]
+    def __getitem__(self, number: Any) -> Any:
+        """Build a batch; an IndexError if there is none with this number."""
+        return [self._example(index) for index in self._indices.at(range(len(self))[number]).tolist()]
 
 
 @final
