@@ -41,5 +41,5 @@ def round_linear_layers(encoder: nn.Module, precision: Precision, device: torch.
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """Return a context manager that autocasts to bfloat16 for `bf16` and does nothing for `fp32`."""
+    """Return a context manager that autocasts to bfloat16 if that is the precision, or what `auto` stands for here."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=resolve_precision(precision, device) == "bf16")
