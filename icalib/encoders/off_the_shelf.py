@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from icalib.core.component import Settings, Stored
 from icalib.core.errors import SettingError
@@ -34,6 +34,7 @@ _LEGACY_POOLING: Mapping[str, str] = {
     "pooling_mode_mean_tokens": "mean",
 }
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+_MONOTONE = ("Sigmoid", "Identity")
 _QUERY_SHARE = 0.75  # of the maximum length: older utterances are left out before a candidate is cut
 _MAX_BATCH, _MAX_TOKENS = 256, 8192
 _EXPECTED = (
@@ -51,6 +52,8 @@ class StockModel(Settings):
     kind: Literal["cross-encoder", "bi-encoder"]
     max_length: int | None = Field(default=None, ge=8)
     lower_case: bool = False
+    activation: str = "Sigmoid"
+    """Class of torch.nn that a cross-encoder applies to its logit."""
     pooling: Pooling = "mean"
     similarity: Literal["cosine", "dot"] = "cosine"
     normalised: bool = False
@@ -123,7 +126,13 @@ def _cross_encoder(
         raise _unusable(name, f"it has {count} labels, and a reranker has one")
     if _prompt(own, own.get("default_prompt_name")):
         raise _unusable(name, "it has a prompt, which is not implemented for cross-encoders")
-    return StockModel(**common, kind="cross-encoder")
+    nested: Any = config.get("sentence_transformers") or {}
+    path = own.get("activation_fn") or nested.get("activation_fn") or config.get("sbert_ce_default_activation_function")
+    activation = str(path).rpartition(".")[2] if path and str(path).startswith("torch.") else "Sigmoid"
+    known: Any = getattr(nn, activation, None)
+    if not (isinstance(known, type) and issubclass(known, nn.Module)):
+        raise _unusable(name, f"its activation {path} is unknown")
+    return StockModel(**common, kind="cross-encoder", activation=activation)
 
 
 def _bi_encoder(
@@ -183,8 +192,8 @@ class StockRanker:
         self.max_length = int(self.settings.max_length or min(limits))
 
     def scores(self, contexts: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]]) -> list[Floats]:
-        """Return the scores of each pool's candidates: logits of a cross-encoder, whatever its activation, as a sigmoid
-        makes ties near 0 and 1, or similarities of a bi-encoder.
+        """Return the scores of each pool's candidates: logits of a cross-encoder, without a sigmoid, which makes ties
+        near 0 and 1, or similarities of a bi-encoder.
 
         The oldest utterances of `contexts` are left out where they need over three quarters of the maximum length.
         """
@@ -242,7 +251,8 @@ class StockRanker:
         return np.concatenate(rows)[np.argsort(order)]
 
     def _logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        return self._model(**inputs).logits.float()
+        logits = self._model(**inputs).logits.float()
+        return logits if self.settings.activation in _MONOTONE else getattr(nn, self.settings.activation)()(logits)
 
     def _pooled(self, inputs: Mapping[str, Tensor]) -> Tensor:
         states, mask = self._model(**inputs).last_hidden_state.float(), inputs["attention_mask"][..., None]

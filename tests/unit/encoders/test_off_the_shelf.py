@@ -40,16 +40,20 @@ def expected_of(model: CrossEncoder) -> list[np.ndarray]:
     return np.split(np.asarray(scores, np.float64), np.cumsum([len(pool) for pool in CANDIDATES])[:-1])
 
 
-@pytest.mark.parametrize("activation", [torch.nn.Sigmoid(), torch.nn.Identity(), torch.nn.Tanh()])
-def test_a_cross_encoder_scores_as_its_predict_without_the_activation(
-    classifier: Path, tmp_path: Path, activation: torch.nn.Module
+@pytest.mark.parametrize("activation", [None, torch.nn.Identity(), torch.nn.Tanh()])
+def test_a_cross_encoder_scores_as_its_predict(
+    classifier: Path, tmp_path: Path, activation: torch.nn.Module | None
 ) -> None:
     model = CrossEncoder(str(classifier), activation_fn=activation, device="cpu")
     model.save_pretrained(str(tmp_path))
-    assert read_stock_model(str(tmp_path)).kind == "cross-encoder"
+    settings = read_stock_model(str(tmp_path))
+    assert settings.kind == "cross-encoder"
+    assert settings.activation == ("Sigmoid" if activation is None else type(activation).__name__)
     found = StockRanker(str(tmp_path), CPU).scores(CONTEXTS, CANDIDATES)
     for scores, expected in zip(found, expected_of(model), strict=True):
-        assert activation(torch.tensor(scores)).numpy() == pytest.approx(expected, abs=1e-5)
+        if activation is None:
+            scores = torch.sigmoid(torch.tensor(scores)).numpy()
+        assert scores == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(
