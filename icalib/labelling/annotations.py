@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icalib.core.errors import DataError
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import Pool
 from icalib.data.sources.records import Raw
@@ -57,12 +56,9 @@ class Answer:
 
 
 def filled_rows(path: Path, cure: str) -> Iterator[Raw]:
-    """Yield the rows of an annotators' file, parsed; a DataError with the `cure` says that one can't be read."""
-    try:
-        for raw in read_rows(path):
-            yield replace(raw, value=row_of(raw), cure=cure)
-    except DataError as error:
-        raise DataError(error.found, f"{cure}.", path=path, line=error.line, record=error.record) from error
+    """Yield the rows of an annotators' file, parsed; `cure` says what to do about a row that is wrong."""
+    for raw in (replace(raw, cure=cure) for raw in read_rows(path)):
+        yield replace(raw, value=row_of(raw))
 
 
 def read_annotations(folder: Path) -> list[Annotation]:

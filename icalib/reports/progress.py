@@ -63,6 +63,7 @@ class TerminalProgress:
         self._tasks: dict[str, TaskID] = {}
         self._last_line: dict[str, tuple[float, str]] = {}
         self._running: dict[str, float] = {}  # since when
+        self._unannounced: set[str] = set()  # those whose end nothing announces, either
         self._said = 0.0
         self._over = threading.Event()
 
@@ -112,9 +113,12 @@ class TerminalProgress:
             if note:
                 self._bars.update(self._bar(stage), description=escape(note))
             return
-        self._running.setdefault(stage, time.monotonic())  # nothing announces the trials of a sweep, nor their end
-        if done == total:
+        if stage not in self._running:  # of a stage that nothing announced
+            self._running[stage] = time.monotonic()
+            self._unannounced.add(stage)
+        if done == total and stage in self._unannounced:
             self._running.pop(stage)
+            self._unannounced.remove(stage)
         units = f"{done}/{total}" if total is not None else f"{done}"
         line, now = f"{stage}: {units} {note}".rstrip(), time.monotonic()
         shown_at, shown = self._last_line.get(stage, (float("-inf"), ""))

@@ -169,6 +169,20 @@ def test_a_terminal_has_bars_and_one_line_for_each_finished_stage() -> None:
         assert shown in stream.getvalue()
 
 
+def test_elsewhere_a_line_says_what_goes_on_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icalib.reports.progress._SILENCE_S", 0.1)
+    clock, stream = [0.0], io.StringIO()
+    monkeypatch.setattr("icalib.reports.progress.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with TerminalProgress(Console(file=stream, width=80)) as progress, progress.stage("Ray"):
+        progress.show(Progress("Ray", 2, 2))  # its end comes later
+        clock[0] = 12.3
+        deadline = time.monotonic() + 10
+        while "so far" not in stream.getvalue():
+            assert time.monotonic() < deadline, stream.getvalue()
+            time.sleep(0.01)
+    assert stream.getvalue().endswith("Ray: 12.3 s so far\nRay: done in 12.3 s\n")
+
+
 def test_a_stage_that_only_advances_breaks_its_silence_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the trials of a sweep, of which each may take hours."""
     monkeypatch.setattr("icalib.reports.progress._SILENCE_S", 0.1)
