@@ -151,9 +151,15 @@ def curve(
     measured = choice("split", split, ("validation", "test"))
     template = RunTemplate.of(options, data)
     untrained, by_fraction = curve_settings(methods, template, fractions, seeds)
-    trained = {configs[0].num_labelled(): configs for configs in by_fraction.values()}  # one point for each number
+    trained: dict[int, list[RunConfig]] = {}  # one point for each number of labels
+    repeated: list[str] = []
+    for fraction, configs in by_fraction.items():
+        if trained.setdefault(number := configs[0].num_labelled(), configs) is not configs:
+            repeated.append(f"{fraction:g} labels {number} pools, as a smaller fraction does: left out of the curve")
     check([*untrained, *chain.from_iterable(trained.values())], template.runs, fresh=template.fresh)
     with session(template, fresh=template.fresh) as active:
+        for text in repeated:
+            active.message(text)
         lines = active.run_all(untrained)
         runs = {number: active.run_all(configs) for number, configs in trained.items()}
     folder, name = template.runs.absolute() / template.experiment, template.data.resolve().name

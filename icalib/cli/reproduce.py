@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from icalib.cli.app import verb
-from icalib.cli.options import Dry, RunOptions, parsed_fractions, place_option
-from icalib.cli.output import say, show_stages, starting
-from icalib.core.errors import SettingError
+from icalib.cli.options import RunOptions, parsed_fractions, place_option
+from icalib.cli.output import say, starting
+from icalib.core.errors import IcalibError, SettingError
 from icalib.core.storage import push
 
 if TYPE_CHECKING:
-    from icalib.reports.paper_table import Reproduction
+    from icalib.pipeline.config import RunConfig
+    from icalib.reports.paper_table import Reproduction, TableRow
 
 
 @verb
@@ -36,7 +38,7 @@ def reproduce(
         int | None, typer.Option(min=1, help="Runs of each row, with seeds 1 to N; default: as many as the paper has.")
     ] = None,
     options: RunOptions,
-    dry: Dry = False,
+    dry: Annotated[bool, typer.Option("--dry", help="Only show what would run and what exists already.")] = False,
 ) -> None:
     """Make a table or figure of the papers again: ours beside theirs.
 
@@ -86,13 +88,7 @@ def reproduce(
     if (command := reproduction.prepare_hint(wanted, template.data)) is not None:
         say(f"pools as in the paper: {command}")
     if dry:
-        from icalib.pipeline.dry import dry as dry_stages
-
-        for row in planned:
-            if row.error:
-                say(f"{row.row.label} ({row.row.method}) can't run: {row.error}")
-        runs = [config for row in planned for config in row.settings]
-        show_stages(dry_stages(runs, options.runs.resolve(), fresh=options.fresh), as_json=False)
+        _say_plan(planned, options.runs.resolve(), fresh=options.fresh)
         return
     with session(template, fresh=template.fresh) as active:
         done = [reproduction.run_row(row, others, template, active) for row in planned]
@@ -101,6 +97,31 @@ def reproduce(
     folder = options.runs / reproduction.of_protocol(wanted, template).experiment
     page = folder / f"{Path(table).stem}-{pool_set.name}.html"
     _show(replace(made, rows=tuple(done)), page)
+
+
+def _say_plan(rows: Sequence[TableRow], runs: Path, *, fresh: bool) -> None:
+    for one in rows:
+        if one.error:
+            say(f"{one.row.label} ({one.row.method}) can't run: {one.error}")
+        for settings in one.settings:
+            say(_planned(settings, runs, fresh=fresh))
+
+
+def _planned(settings: RunConfig, runs: Path, *, fresh: bool) -> str:
+    """Return what would become of a run: also whether its folder has one with other settings, which fails the row."""
+    from icalib.core.storage import pull
+    from icalib.pipeline.claim import is_started
+    from icalib.pipeline.run import run_folder_of
+
+    folder = run_folder_of(settings, runs)
+    if fresh:
+        return f"to run    {folder.name}"
+    pull(folder.path, leave_out="checkpoints")
+    try:
+        is_finished = is_started(folder, settings) and folder.is_finished
+    except IcalibError as error:
+        return f"in the way  {folder.name}: {error}"
+    return f"{'finished' if is_finished else 'to run  '}  {folder.name}"
 
 
 def _show(reproduction: Reproduction, page: Path) -> None:

@@ -5,6 +5,7 @@ Every table of the papers is made in tests/pipeline/test_reproduce.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,19 @@ def test_rows_that_fail_are_shown_and_the_others_are_run_and_known_to_be_finishe
         assert all(part in text for part in ("no method `gone`", "/nowhere"))
     finished = sorted(path.parent.name for path in (tmp_path / "runs").rglob("result.json"))
     assert [name.split("-")[0] for name in finished] == ["bm25", "bm25"]
-    _, said = reproduce("--labelled", 0.3, "--seeds", 1, "--rows", "BM25,GONE", "--dry")
-    assert "GONE (gone) can't run: no method `gone`" in said
-    assert "test/scores" in said
+    _, said = reproduce("--labelled", 0.3, "--seeds", 2, "--rows", "bm25", "--dry")
+    assert f"finished  {finished[0]}" in said
+    assert finished[0].replace("-s1", "-s2") in said
+
+
+def test_dry_names_runs_that_are_in_the_way(reproduce: Call) -> None:
+    asked = ("--labelled", 0.3, "--seeds", 1, "--rows", "bm25")
+    reproduce(*asked)
+    changed = (*asked, "--set", "scoring.pools_per_shard=7", "--dry")
+    _, said = reproduce(*changed)
+    assert "finished" not in said
+    assert re.search(
+        r"in the way +bm25-\S+: .*has a run with other settings \(settings.scoring.pools_per_shard\)", said
+    )
+    _, said = reproduce(*changed, "--fresh")
+    assert re.search(r"to run +bm25", said)
