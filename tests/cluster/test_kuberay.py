@@ -80,6 +80,29 @@ def test_kuberay_knows_each_key(name: str) -> None:
                 assert key not in KEYS or part.keys() <= KEYS[key]
 
 
+def test_each_resource_has_a_head_service_of_its_own() -> None:
+    """KubeRay calls it NAME-head-svc for clusters, services and jobs alike."""
+    names = [manifest(name)[0]["metadata"]["name"] for name in ("raycluster", "rayservice", "rayjob")]
+    assert len(set(names)) == len(names)
+
+
+def test_gpus_are_there_before_a_run_counts_them() -> None:
+    """A run asks for no more GPUs than it finds, so that an autoscaler would never start pods that have them."""
+    for spec in (manifest("raycluster")[0]["spec"], job()["rayClusterSpec"]):
+        (gpu,) = [group for group in spec["workerGroupSpecs"] if group["groupName"] == "gpu"]
+        assert gpu["replicas"] == gpu["minReplicas"] == gpu["maxReplicas"] > 0
+
+
+def test_kueue_can_queue_jobs() -> None:
+    """It takes RayJobs of at most eight groups of pods, whose clusters have fixed sizes and end with the job."""
+    (document,) = manifest("rayjob")
+    assert document["metadata"]["labels"].keys() == {"kueue.x-k8s.io/queue-name"}
+    spec = document["spec"]
+    assert spec["shutdownAfterJobFinishes"] is True
+    assert not spec["rayClusterSpec"].get("enableInTreeAutoscaling", False)
+    assert 1 + len(groups(spec["rayClusterSpec"])) <= 8  # with the submitter
+
+
 @pytest.mark.parametrize("kind", ["Namespace", "PersistentVolumeClaim", "NetworkPolicy"])
 def test_the_namespace_fits_kubernetes_schema(kind: str) -> None:
     validate(shared(kind))

@@ -63,3 +63,9 @@ def test_nothing_is_scheduled_on_the_head(launcher: dict[str, Any]) -> None:
             "GPU": 0,
             "memory": 0,
         }
+
+
+def test_gpus_are_there_before_a_run_counts_them(launcher: dict[str, Any]) -> None:
+    """A run asks for no more GPUs than it finds, so that Ray's autoscaler would never start machines that have them."""
+    for kind in launcher.get("available_node_types", {}).values():
+        assert not kind["resources"]["GPU"] or kind["min_workers"] == kind["max_workers"] > 0

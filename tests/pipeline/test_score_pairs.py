@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,17 @@ def test_an_output_folder_in_the_input_folder_is_refused(trained: Path, tmp_path
         said = icalib("score", trained, tmp_path / "in", "--out", tmp_path / out)
         assert f"{tmp_path / out} is in {tmp_path / 'in'}, which is read. Choose another --out." in said
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["a.parquet"]
+
+
+def test_an_output_in_the_pool_folder_is_refused(
+    trained: Path, tiny_pools: Path, tmp_path: Path, icalib: Command
+) -> None:
+    pools = Path(shutil.copytree(tiny_pools, tmp_path / "pools"))
+    out = pools / "test.parquet"
+    before = out.read_bytes()
+    said = icalib("score", trained, "--data", pools, "--out", out, "--executor", "local")
+    assert f"{out} is in {pools}, which is read. Choose another --out." in said
+    assert out.read_bytes() == before
 
 
 def test_names_that_others_skip_are_not_read(trained: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def application(runs: dict[str, Path]) -> FastAPI:
 
 @pytest.fixture(scope="module")
 def small(runs: dict[str, Path]) -> FastAPI:
-    """It takes ten candidates of a hundred characters."""
+    """It takes ten candidates."""
     return application_of(runs["bert"], Limits(max_candidates=10))
 
 
@@ -350,3 +350,26 @@ def test_the_cohere_client_gets_our_probabilities(client: str, server: str, runs
     stranger = getattr(cohere, client)(api_key="another", base_url=server)
     with pytest.raises(cohere.UnauthorizedError, match="another token"):
         stranger.rerank(model="icalib", query=QUERY, documents=TEXTS)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_haystacks_ranker_gets_our_order_and_probabilities(
+    server: str, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+    haystack = pytest.importorskip("haystack", exc_type=ImportError)
+    pytest.importorskip("haystack_integrations.components.rankers.huggingface_api", exc_type=ImportError)
+    from haystack.utils import Secret
+    from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
+
+    def ranker(token: str, **options: Any) -> Any:
+        return HuggingFaceTEIRanker(url=server, token=Secret.from_token(token), **options)
+
+    expected = LoadedRanker.load(runs["bert"]).rank([QUERY], TEXTS)[:3]
+    documents = [haystack.Document(content=text) for text in TEXTS]
+    found = ranker("0123456789abcdef", top_k=3).run(query=QUERY, documents=documents)["documents"]
+    assert [(one.content, one.score) for one in found] == [(one.text, one.prob) for one in expected]
+    raw = ranker("0123456789abcdef", raw_scores=True, top_k=3).run(query=QUERY, documents=documents)["documents"]
+    assert [one.score for one in raw] == [one.logit for one in expected]
+    with pytest.raises(Exception, match="401"):
+        ranker("another", max_retries=0).run(query=QUERY, documents=documents)

@@ -166,7 +166,9 @@ def test_answers_about_other_splits_are_left_out_of_an_import(labelled: Path, tm
         (Response(status=401, body=b'{"error": "no such key: sk-secret"}'), r"401 .*\*\*\*.*--key-variable"),
         (Response(status=429, headers={"Retry-After": "86400"}), "asks to wait 86400 s"),
         (Response(status=503), "503 .*Try later, .* check --url"),
+        (Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "302"),
         (Response(body=b"<html>"), "no chat completion .*Check --url"),
+        (Response(body=b"x" * 2**21), "more than 1048576 bytes"),
     ],
 )
 def test_an_endpoint_that_refuses_ends_the_call_without_showing_the_key(

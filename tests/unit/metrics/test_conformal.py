@@ -18,6 +18,21 @@ def simulated(num_pools: int, seed: int) -> PoolScores:
     return PoolScores.from_predictions(simulated_table(num_pools, seed=seed))
 
 
+def covered(scores: PoolScores, threshold: ConformalThreshold) -> float:
+    return float((scores.pool_sum(answer_sets(scores, threshold) & (scores.label == 1)) > 0).mean())
+
+
+def test_sets_hold_the_right_candidate_as_often_as_promised() -> None:
+    """Over many splits the mean coverage lies in [1 − α, 1 − α + 1/(n + 1)], ties and the best candidate aside."""
+    num_pools, coverage = 60, 0.9
+    found = [
+        covered(simulated(200, 2 * seed + 1), fit_conformal(simulated(num_pools, 2 * seed), coverage))
+        for seed in range(60)
+    ]
+    spread = 4 * np.std(found) / np.sqrt(len(found))
+    assert coverage - spread <= np.mean(found) <= coverage + 1 / (num_pools + 1) + spread
+
+
 @pytest.mark.parametrize(("num_pools", "coverage"), [(9, 0.9), (19, 0.95), (37, 0.8), (99, 0.99), (50, 0.5)])
 def test_the_threshold_leaves_out_as_many_right_candidates_as_it_may(num_pools: int, coverage: float) -> None:
     scores = simulated(num_pools, seed=3)

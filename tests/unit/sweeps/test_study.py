@@ -60,6 +60,14 @@ def test_interrupted_trials_come_first_and_keep_their_numbers(folder: SweepFolde
     assert again.next() is None
 
 
+def test_an_interruption_does_not_change_what_is_drawn(tmp_path: Path) -> None:
+    space = write_space(tmp_path / "spaces", TPE)
+    whole = asked(study_in(made_folder(tmp_path / "whole", space), space, 14))
+    parts = made_folder(tmp_path / "parts", space)
+    assert asked(study_in(parts, space, 5)) + asked(study_in(parts, space, 14)) == whole
+    assert len(set(whole)) == 14
+
+
 @pytest.mark.parametrize("grid", [True, False])
 def test_a_trial_that_was_interrupted_before_it_had_settings_gets_them(
     tmp_path: Path, grid: bool, space: Space, monkeypatch: pytest.MonkeyPatch
