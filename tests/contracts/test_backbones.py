@@ -217,7 +217,7 @@ def test_a_graph_gives_its_logits(made: Made, tmp_path: Path) -> None:
     subject = cross_encoder(made)
     comparison = written(made, subject, write_onnx, tmp_path)
     assert_same(comparison.agreement(POOLS))
-    wrong = replace(subject, calibration=AffineMap(slope=1.1, offset=0.0))
+    wrong = replace(subject, calibration=AffineMap(slope=0.1, offset=0.0))
     with pytest.raises(ExportError, match="outputs differ from those of the run's"):
         comparison._replace(expected=ranker_scorer(wrong)).agreement(POOLS)
 
