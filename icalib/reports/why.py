@@ -31,8 +31,8 @@ def print_why(found: Why, console: Console | None = None) -> None:
     if found.note:
         console.print(Text(found.note, style="yellow"))
     for reading in found.readings:
-        headings = (Column("candidate", overflow="fold", max_width=60), *_columns(reading))
-        rows = [(f"{_mark(one)} {one.text}", *_cells(reading, one)) for one in reading.candidates]
+        headings = (Column("candidate", overflow="fold", max_width=60), *columns(reading))
+        rows = [(f"{_mark(one)} {one.text}", *cells(reading, one)) for one in reading.candidates]
         console.print(text_table(headings, rows, title=_title(reading), caption=reading.thresholds))
 
 
@@ -57,7 +57,7 @@ def _predicted(found: Why, turn: int) -> Sequence[str]:
     return next(iter(found.readings[-1].intents[turn : turn + 1]), ()) if found.readings else ()
 
 
-def _columns(reading: Reading) -> list[str]:
+def columns(reading: Reading) -> list[str]:
     """Return the headings of a reading's numbers: each part's share, then what follows from their sum."""
     numbers = [*_parts(reading), *(["b"] if reading.offset else []), "logit", "p̄"]
     numbers += ["g"] if _is_uncertain(reading) else []
@@ -65,8 +65,8 @@ def _columns(reading: Reading) -> list[str]:
     return numbers + (["pseudo label"] if reading.rule else [])
 
 
-def _cells(reading: Reading, one: CandidateReading) -> list[str]:
-    """Return a candidate's numbers in the order of `_columns`."""
+def cells(reading: Reading, one: CandidateReading) -> list[str]:
+    """Return a candidate's numbers in the order of `columns`."""
     values = [*(one.shares[part] for part in _parts(reading)), *([reading.offset] if reading.offset else []), one.logit]
     shown = [f"{value:+.2f}" for value in values] + [format_value(one.prob)]
     shown += [format_value(one.information)] if _is_uncertain(reading) else []
