@@ -66,3 +66,14 @@ def test_products_are_the_rbf_kernel(length_scale: float) -> None:
     errors = (phi @ phi.T).numpy() - kernel
     assert np.sqrt((errors**2).mean()) < 0.02
     assert np.abs(errors).max() < 0.06
+
+
+def test_limit_two_logits_with_the_whole_hessian_are_one_logit_with_half_the_ridge() -> None:
+    """f = f₁ − f₀ of two classes with β ~ N(0, I) each has the prior variance 2 (GPF-BERT prints a softmax)."""
+    phi, logits, _ = made(40)
+    data_LL = information(phi, logits, "logistic")
+    of_softmax = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)  # its Hessian over p(1 − p)
+    precision = torch.kron(of_softmax, data_LL) + torch.eye(2 * NUM_FEATURES, dtype=torch.float64)
+    both = torch.cat([phi, -phi], 1)
+    expected = (both @ torch.linalg.inv(precision) * both).sum(1)
+    torch.testing.assert_close(variance(data_LL, phi, ridge=0.5), expected, rtol=1e-7, atol=1e-9)
