@@ -154,8 +154,11 @@ def curve(
     trained: dict[int, list[RunConfig]] = {}  # one point for each number of labels
     repeated: list[str] = []
     for fraction, configs in by_fraction.items():
-        if trained.setdefault(number := configs[0].num_labelled(), configs) is not configs:
+        number = configs[0].num_labelled()
+        if number in trained:
             repeated.append(f"{fraction:g} labels {number} pools, as a smaller fraction does: left out of the curve")
+        else:
+            trained[number] = configs
     check([*untrained, *chain.from_iterable(trained.values())], template.runs, fresh=template.fresh)
     with session(template, fresh=template.fresh) as active:
         for text in repeated:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -14,9 +13,6 @@ from icalib.core.display import display
 from icalib.core.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from icalib.core.stage_cache import Stage
     from icalib.sweeps.folder import SweepFolder
 
 
@@ -27,16 +23,6 @@ def show_sweep(folder: SweepFolder) -> None:
     print_sweep(folder)
     say(f"report: {near(folder.path / 'report.html')}")
     say(f"table: {near(folder.path / 'trials.csv')}")
-
-
-def show_stages(stages: Sequence[Stage], *, as_json: bool) -> None:
-    """Print the stages of `--dry`."""
-    from icalib.reports.terminal import print_stages
-
-    print_stages(stages)
-    if as_json:
-        found = [{"name": str(one.name), "digest": one.digest, "cached": one.reused} for one in stages]
-        typer.echo(json.dumps({"stages": found}))
 
 
 def say_views(report: Path, logdir: Path) -> None:

@@ -10,11 +10,14 @@ import typer
 
 from icalib.cli.app import verb
 from icalib.cli.options import Data, Dry, Json, Labelled, RunOptions, parsed_fractions, place_option
-from icalib.cli.output import near, say, say_views, show_stages, show_sweep, starting
+from icalib.cli.output import near, say, say_views, show_sweep, starting
 from icalib.core.errors import SettingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from icalib.api.sweeps import SweepKeywords
+    from icalib.core.stage_cache import Stage
 
 
 @verb
@@ -36,7 +39,7 @@ def run(
 
     keywords = options.keywords()
     if dry:
-        show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), as_json=as_json)
+        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), as_json=as_json)
         return
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     from icalib.reports.terminal import print_result, print_verdict
@@ -79,7 +82,7 @@ def compare(
     keywords = options.keywords()
     if dry:
         stages = dry_comparison(methods, data, labelled=labelled, seeds=seeds, **keywords)
-        show_stages(stages, as_json=as_json)
+        _show_stages(stages, as_json=as_json)
         return
     compared = compare(methods, data, labelled=labelled, seeds=seeds, shift=shift or (), **keywords)
     from icalib.reports.terminal import print_runs, print_shifts
@@ -89,6 +92,15 @@ def compare(
     say_views(compared.report, compared.report.parent)
     if as_json:
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))
+
+
+def _show_stages(stages: Sequence[Stage], *, as_json: bool) -> None:
+    from icalib.reports.terminal import print_stages
+
+    print_stages(stages)
+    if as_json:
+        found = [{"name": str(one.name), "digest": one.digest, "cached": one.reused} for one in stages]
+        typer.echo(json.dumps({"stages": found}))
 
 
 @verb

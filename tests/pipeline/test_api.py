@@ -83,12 +83,16 @@ def test_a_run_of_pools_that_were_prepared_again_is_not_returned(tmp_path: Path)
     assert again.path == run.path
 
 
-def test_a_curve_says_what_labels_are_worth(tiny_pools: Path, tiny_bert: Path, runs: Path) -> None:
+def test_a_curve_says_what_labels_are_worth(
+    tiny_pools: Path, tiny_bert: Path, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     quick = {"domain_pretraining": None, "similarity": None, "encoder.num_layers": 1, "regime.training.epochs": 1}
     made = {"limit": LIMIT, "settings": quick, "experiment": "curve"}
     place = {"backbone": str(tiny_bert), "runs": runs, "executor": "local"}
     fractions = [0.3, 0.1, 0.0999]  # the last two label as many pools, and are one point
     found = icalib.curve(["bert"], tiny_pools, fractions=fractions, seeds=2, resample_labels=True, **made, **place)
+    assert "0.1 labels" in (said := capsys.readouterr().err)
+    assert "as a smaller fraction does: left out of the curve" in " ".join(said.split())
     (points,) = found.curve.curves.values()
     few, many = (point.num_labels for point in points)
     assert few * 3 == pytest.approx(many, abs=3)
