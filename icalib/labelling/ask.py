@@ -163,7 +163,7 @@ def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile, *, is_fi
     Return why requests were refused, by the pools' ids. If it is the first call for this model and the first requests
     all are, so would the others be: an EndpointError says why.
     """
-    refused: dict[str, str] = {}
+    refused: dict[str, RefusedRequestError] = {}
 
     def ask_one(key: Key) -> None:
         pool, body = new[key]
@@ -180,22 +180,27 @@ def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile, *, is_fi
             )
         )
 
+    def ask_some(keys: Sequence[Key]) -> None:
+        asked = {executor.submit(ask_one, key): key[1] for key in keys}
+        for done in as_completed(asked):
+            try:
+                done.result()
+            except RefusedRequestError as error:
+                refused[asked[done]] = error
+
+    keys = list(new)
+    first, others = keys[:_AT_A_TIME], keys[_AT_A_TIME:]
     with ThreadPoolExecutor(_AT_A_TIME) as executor:
         try:
-            asked = {executor.submit(ask_one, key): key[1] for key in new}
-            for done in as_completed(asked):
-                try:
-                    done.result()
-                except RefusedRequestError as error:
-                    refused[asked[done]] = error.found
-                    has_answers = any(key in file.answers for key in new)
-                    if is_first and not has_answers and len(refused) >= min(_AT_A_TIME, len(new)):
-                        raise
+            ask_some(first)
+            if is_first and refused and len(refused) == len(first):
+                raise next(iter(refused.values()))
+            ask_some(others)
         except BaseException:
             chat.stop()
             executor.shutdown(wait=False, cancel_futures=True)
             raise
-    return refused
+    return {pool_id: error.found for pool_id, error in refused.items()}
 
 
 def write_scores(path: Path, pools: Sequence[Pool], answers: Mapping[str, int | None]) -> None:

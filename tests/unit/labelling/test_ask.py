@@ -146,7 +146,7 @@ def test_a_model_whose_requests_are_all_refused_ends_the_call(labelled: Path, tm
     with endpoint(lambda body, number: Response(status=400, body=b"max_tokens")) as at:
         with pytest.raises(EndpointError, match="answers 400"):
             label_ask(labelled, out, url=at.url, model="other", number=10, requests_per_minute=FAST)
-        assert len(at.requests) < 10
+        assert len(at.requests) == 4  # those that are sent at a time
 
 
 def test_answers_about_other_splits_are_left_out_of_an_import(labelled: Path, tmp_path: Path) -> None:
