@@ -176,6 +176,7 @@ class Tokenizer:
     """Id of the token between segments, and between utterances where the layout separates them."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._tokenizer = load_tokenizer(name)
         self._begin, self.separator, self._padding = (
             self._special(name, *kinds) for kinds in (("cls", "bos"), ("sep", "eos"), ("pad",))
@@ -210,7 +211,15 @@ class Tokenizer:
         turn_separators: bool = False,
         whole_pools: bool = False,
     ) -> Layout:
-        """Return the layout; intent tokens (or the marker of pools) follow the backbone's vocabulary."""
+        """Return the layout; intent tokens (or the marker of pools) follow the backbone's vocabulary.
+
+        A SettingError says that the tokenizer has tokens beyond it, which would be read as these.
+        """
+        if (size := len(self._tokenizer)) > vocabulary:
+            raise SettingError(
+                f"the tokenizer of the backbone `{self._name}` has {size} tokens, and its model only {vocabulary} of "
+                "them. Resize the model's embeddings to its tokenizer by transformers, and save both."
+            )
         return (PoolLayout if whole_pools else Layout)(
             cls=self._begin,
             separator=self.separator,

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from icalib.core.component import Settings, Stored
+from icalib.core.component import Settings, Stored, validated
 from icalib.core.errors import SettingError
 from icalib.core.files import content_digest, file_digest, read_json, read_json_list
 from icalib.core.text import shortened
@@ -132,7 +132,7 @@ def _cross_encoder(
     known: Any = getattr(nn, activation, None)
     if not (isinstance(known, type) and issubclass(known, nn.Module)):
         raise _unusable(name, f"its activation {path} is unknown")
-    return StockModel(**common, kind="cross-encoder", activation=activation)
+    return _stock(name, {**common, "kind": "cross-encoder", "activation": activation})
 
 
 def _bi_encoder(
@@ -153,15 +153,22 @@ def _bi_encoder(
         raise _unusable(name, f"its similarity is {similarity}; implemented are cosine and dot")
     if (query or document) and not pooling.get("include_prompt", True):
         raise _unusable(name, "it leaves prompts out of its pooling, which is not implemented")
-    return StockModel(
-        **common,
-        kind="bi-encoder",
-        pooling=mode,
-        similarity=similarity,
-        normalised=normalised,
-        query_prompt=query,
-        document_prompt=document,
-    )
+    own_settings = {
+        "kind": "bi-encoder",
+        "pooling": mode,
+        "similarity": similarity,
+        "normalised": normalised,
+        "query_prompt": query,
+        "document_prompt": document,
+    }
+    return _stock(name, {**common, **own_settings})
+
+
+def _stock(name: str, settings: Mapping[str, Any]) -> StockModel:
+    try:
+        return validated(StockModel, settings)
+    except SettingError as error:
+        raise _unusable(name, str(error)) from error
 
 
 def _prompt(own: Mapping[str, Any], name: Any) -> str:
@@ -186,6 +193,9 @@ class StockRanker:
         auto = "AutoModelForSequenceClassification" if self.settings.kind == "cross-encoder" else "AutoModel"
         self._model = _loaded(auto, name, self.settings.transformer, use_safetensors=True).to(device).eval().float()
         self._tokenizer = _loaded("AutoTokenizer", name, self.settings.transformer, use_fast=True)
+        size = self._model.get_input_embeddings().num_embeddings
+        if len(self._tokenizer) > size:
+            raise _unusable(name, f"its tokenizer has {len(self._tokenizer)} tokens, and its model only {size} of them")
         limits = [self._tokenizer.model_max_length]
         if (getattr(self._model.config, "max_position_embeddings", None) or 0) > 0:
             limits.append(max_length(self._model.base_model))

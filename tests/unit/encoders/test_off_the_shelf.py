@@ -12,10 +12,11 @@ import torch
 from helpers.stock_models import write_tiny_classifier
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
-from transformers import AutoConfig, BertForSequenceClassification
+from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification
 
 from icalib.core.errors import SettingError
-from icalib.encoders.backbone import load_config
+from icalib.data.encoding import Budget
+from icalib.encoders.backbone import Tokenizer, load_config
 from icalib.encoders.off_the_shelf import StockRanker, model_digest, model_folder, read_stock_model
 from icalib.generation.language_model import LanguageModel
 
@@ -113,6 +114,22 @@ def test_what_is_not_implemented_is_refused(classifier: Path, tiny_bert: Path, t
 
 def copied(folder: Path, to: Path) -> Path:
     return Path(shutil.copytree(folder, to))
+
+
+def test_a_model_that_contradicts_itself_is_refused(classifier: Path, tmp_path: Path) -> None:
+    wrong = copied(classifier, tmp_path / "wrong")
+    (wrong / "sentence_bert_config.json").write_text('{"max_seq_length": "abc"}')
+    with pytest.raises(SettingError, match=r"wrong can't be used: max_length: .* integer.*found 'abc'"):
+        read_stock_model(str(wrong))
+    larger = copied(classifier, tmp_path / "larger")
+    tokenizer = AutoTokenizer.from_pretrained(larger)
+    tokenizer.add_tokens(["[ORDER]"])
+    tokenizer.save_pretrained(larger)
+    size = len(tokenizer)
+    with pytest.raises(SettingError, match=f"its tokenizer has {size} tokens, and its model only {size - 1} of them"):
+        StockRanker(str(larger), CPU)
+    with pytest.raises(SettingError, match=f"has {size} tokens, and its model only {size - 1} of them. Resize"):
+        Tokenizer(str(larger)).layout(Budget(), 64, size - 1)
 
 
 def test_code_and_pickles_of_a_model_are_never_run(classifier: Path, tmp_path: Path) -> None:
