@@ -142,7 +142,12 @@ def _named(name: str) -> dict[str, Any]:
     """Return the presets of a method's module; `paper` is its only one of a paper."""
     if name.startswith(EXTERNAL):
         return {}
-    own: dict[str, Any] = dict(getattr(_module(name), "presets", {}))
+    module = _module(name)
+    own = getattr(module, "presets", {})
+    if not (isinstance(own, dict) and all(isinstance(values, dict) for values in own.values())):
+        raise SettingError(
+            f"`{module.__name__}.presets` is {short_repr(own)}, expected a dict of dicts: settings by name."
+        )
     of_papers = [preset for preset in own if is_of_paper(preset)]
     return own | ({"paper": own[of_papers[0]]} if len(of_papers) == 1 else {})
 

@@ -11,7 +11,7 @@ import pytest
 from icalib.calibration.calibrator import PriorShift
 from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
-from icalib.methods.catalogue import describe, load_method
+from icalib.methods.catalogue import describe, load_method, presets
 from icalib.methods.method import Method
 from icalib.regimes.self_training import SelfTraining
 from icalib.scoring.gain import ALWAYS_INTENTS
@@ -30,7 +30,7 @@ def test_a_method_outside_the_package_is_found_by_import_path(tmp_path: Path, mo
     (lab / "__init__.py").write_text("")
     (lab / "idea7.py").write_text('"""Idea 7."""\nfrom icalib.methods.bert import method\n')
     (lab / "empty.py").write_text("")
-    (lab / "wrong.py").write_text("def method(): return 7\n")
+    (lab / "wrong.py").write_text("presets = 5\ndef method(): return 7\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert load_method("my_lab_of_tests.idea7") == load_method("bert")
@@ -39,6 +39,8 @@ def test_a_method_outside_the_package_is_found_by_import_path(tmp_path: Path, mo
         load_method("my_lab_of_tests.empty")
     with pytest.raises(SettingError, match="returned int, expected a Method"):
         load_method("my_lab_of_tests.wrong")
+    with pytest.raises(SettingError, match=r"wrong\.presets` is 5, expected a dict"):
+        presets("my_lab_of_tests.wrong")
     with pytest.raises(SettingError, match="PYTHONPATH"):
         load_method("my_lab_of_tests.idea8")
 
