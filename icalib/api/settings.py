@@ -86,7 +86,13 @@ def composed(
     method = with_settings(load_method(base), preset_settings(base, preset, lenient=lenient))
     own = parsed_settings(variant.split(",") if variant else ()) if own is None else own
     method, wanted = with_settings(method, own), settings or {}
-    return with_settings(method, {path: wanted[path] for path in _fitting(method, wanted)} if lenient else wanted)
+    if lenient:
+        return with_settings(method, {path: wanted[path] for path in _fitting(method, wanted)})
+    method = with_settings(method, wanted)
+    for path in wanted:
+        if why := method.why_unused(path):
+            raise SettingError(f"`{path}` has no effect on `{name}`, as {why}. Leave it out.")
+    return method
 
 
 def parsed_settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -173,11 +179,12 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
     from icalib.core.component import described
 
     for path in settings:
-        if not any(path in _fitting(method, settings) for method in methods):
-            near = get_close_matches(path, {name for method in methods for name, _, _ in described(method)}, n=1)
+        if not any(path in _fitting(method, settings) and not method.why_unused(path) for method in methods):
+            names = {name for method in methods for name, _, _ in described(method) if not method.why_unused(name)}
+            near = get_close_matches(path, names, n=1)
             hint = f" Did you mean `{near[0]}`?" if near else ""
             raise SettingError(
-                f"`{path}`: none of these methods has such a setting.{hint} `icalib show METHOD` lists a method's."
+                f"`{path}`: none of these methods reads such a setting.{hint} `icalib show METHOD` lists a method's."
             )
 
 
@@ -211,7 +218,9 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     labelled_fraction(template)
     check_preset(template.preset, methods)
     names = list(dict.fromkeys([*UNTRAINED, *methods]))
-    check_settings(template.settings, [composed(name, template.preset, lenient=True) for name in names])
+    check_settings(
+        template.settings, [composed(name, template.preset, template.settings, lenient=True) for name in names]
+    )
     runs = [run_settings(name, template, lenient=True) for name in names]
     return [
         config.model_copy(update={"seed": seed})

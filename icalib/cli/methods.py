@@ -28,7 +28,7 @@ def show(
     settings: Set = None,
     preset: Preset = None,
 ) -> None:
-    """Print all settings of a method with their values and what they mean.
+    """Print all settings that a method reads with their values and what they mean.
 
     With a paper's preset, each of its values is printed with the place in the paper that it comes from.
     """
@@ -41,6 +41,8 @@ def show(
     sourced = paper_preset(method, preset) if preset else {}
     typer.echo(describe(method) + "\n")
     for path, value, text in described(made):
+        if made.why_unused(path):
+            continue
         given = sourced.get(path)
         source = f"  # {given.source}" if given and given.value == value else ""
         typer.echo(f"{path} = {json.dumps(value)}{source}")

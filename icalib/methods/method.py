@@ -17,6 +17,7 @@ from icalib.parts.settings import CrossEncoder
 from icalib.regimes.regime import AbstractRegime
 from icalib.regimes.supervised import Supervised
 from icalib.stages.composition import Composition
+from icalib.training.settings import TrainingSettings
 
 
 class Method(Composition):
@@ -70,6 +71,22 @@ class Method(Composition):
             fits = self.regime.trains and not self._has_other_parts
             calibrator = calibrator.for_loss(self.focal_gamma) if fits else None
         return calibrator if self.regime.trains else calibrator or Platt.Config()
+
+    def why_unused(self, path: str) -> str | None:
+        """Return why this method doesn't read the setting at a dotted path; None if it does."""
+        whole, _, name = path.partition(".")
+        if whole == "intent" and name and not self.regime.needs_intents():
+            return "it has no intents"
+        if whole in ("head", "loss", "uncertainty", "pretraining") and not self.regime.trains:
+            return "it is not trained"
+        if not self.cross and (whole == "head" or self._is_of_cross_training(whole, name)):
+            return "it has no cross-encoder (`cross` is false)"
+        return None
+
+    def _is_of_cross_training(self, whole: str, name: str) -> bool:
+        training, _, setting = name.partition(".")
+        of_regime = whole == "regime" and isinstance(getattr(self.regime, training, None), TrainingSettings)
+        return of_regime and setting not in ("", "selection_metric")  # the latter chooses a round, too
 
     def check(self) -> None:
         """Raise a SettingError, before a run begins, if a setting would have no effect, or a model isn't there."""

@@ -307,11 +307,15 @@ def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:
         if not has_setting(base, path) and not any(path.startswith(f"{whole}.") for whole in settings)
     ]
     try:
-        return with_settings(base, settings)
+        method = with_settings(base, settings)
     except SettingError as error:
         if unknown:
             raise SettingError(f"the space proposes a setting that does not exist: {error}") from error
         raise RefusedSettings(str(error)) from error
+    for path in settings:
+        if why := method.why_unused(path):
+            raise SettingError(f"the space proposes `{path}`, which has no effect on this method, as {why}.")
+    return method
 
 
 def _started(study: optuna.Study) -> list[FrozenTrial]:

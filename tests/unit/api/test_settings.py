@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icalib.api.options import RunTemplate
-from icalib.api.settings import composed, preset_settings
+from icalib.api.settings import check_settings, composed, preset_settings
 from icalib.core.errors import SettingError
 
 
@@ -43,3 +43,26 @@ def test_a_papers_preset_concerns_every_trained_row() -> None:
 def test_the_earlier_name_of_a_setting_is_accepted() -> None:
     given: Any = {"settings": {"post_training.max_windows": 9, "pretraining": None}}
     assert RunTemplate.of(given, "pools").settings == {"domain_pretraining.max_windows": 9, "pretraining": None}
+
+
+@pytest.mark.parametrize(
+    ("method", "preset", "path", "why"),
+    [
+        ("tsst", None, "intent.ridge", "it has no intents"),
+        ("bm25", None, "uncertainty", "it is not trained"),
+        ("icast", "bi-encoder", "regime.teacher.epochs", "it has no cross-encoder"),
+        ("bert", "bi-encoder", "head", "it has no cross-encoder"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(method: str, preset: str | None, path: str, why: str) -> None:
+    settings = {path: {"uncertainty": "mc-dropout", "head": "linear-head"}.get(path, 1)}
+    with pytest.raises(SettingError, match=f"`{path}` has no effect on `{method}`, as {why}"):
+        composed(method, preset, settings)
+    with pytest.raises(SettingError, match="none of these methods reads such a setting"):
+        check_settings(settings, [composed(method, preset, settings, lenient=True)])
+
+
+def test_settings_that_are_read_beside_parts_that_are_not_are_accepted() -> None:
+    composed("icast", "bi-encoder", {"regime.student.selection_metric": "MAP", "intent.ridge": 0.1})
+    composed("bert", "bi-encoder", {"intent": None, "scoring.precision": "fp32"})
+    composed("icast", "bi-encoder", {"cross": True, "regime.teacher.epochs": 1})

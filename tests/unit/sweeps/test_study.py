@@ -9,11 +9,12 @@ from unittest.mock import Mock
 import pytest
 from unit.sweeps.made_spaces import GRID, made_folder, write_space
 
-from icalib.core.errors import Abandoned
+from icalib.core.component import with_settings
+from icalib.core.errors import Abandoned, SettingError
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
-from icalib.sweeps.study import Rungs, SweepStudy
+from icalib.sweeps.study import Rungs, SweepStudy, changed_method
 from icalib.sweeps.trials import sweep_trials
 
 NAME = "regime.rule.confidence_threshold"
@@ -113,6 +114,13 @@ def test_a_proposal_that_the_method_refuses_is_drawn_again_and_does_not_count(tm
     assert len(values) == 4
     assert min(values) > 0.5  # λ⁺ above λ̃⁺
     assert len(study.trials()) == 4
+
+
+def test_a_proposal_without_effect_is_an_error_of_the_space() -> None:
+    base = with_settings(load_method("icast"), {"cross": False})
+    assert changed_method(base, {"cross": True, "regime.teacher.epochs": 2}).cross
+    with pytest.raises(SettingError, match=r"`regime\.teacher\.epochs`, which has no effect .* no cross-encoder"):
+        changed_method(base, {"regime.teacher.epochs": 2})
 
 
 def test_half_a_line_of_another_writer_is_cut_off_by_the_next(folder: SweepFolder, space: Space) -> None:
