@@ -183,6 +183,13 @@ class TokenStore:
         """Return a flat column, e.g. label or label_order."""
         return self._table[name].to_numpy()
 
+    def rows_of(self, pool_ids: Iterable[pa.Array]) -> dict[str, int]:
+        """Return the rows of the pools with some ids."""
+        wanted = pa.chunked_array(list(pool_ids), pa.string()).unique()
+        place = pc.call_function("index_in", [self._table["pool_id"]], pc.SetLookupOptions(value_set=wanted))
+        rows = np.flatnonzero(place.is_valid().to_numpy())
+        return dict(zip(self._table["pool_id"].take(rows).to_pylist(), rows.tolist(), strict=True))
+
     def intents(self, rows: Numbers) -> list[Intents]:
         """Return the intents of the utterances of some pools."""
         return self._table.select(["intents"]).take(rows)["intents"].to_pylist()

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import torch
-from pydantic import SerializeAsAny
+from pydantic import Field, SerializeAsAny
 from scipy.special import expit, logit
 from torch import Tensor
 from typing_extensions import override
 
 from icalib.calibration.calibrator import deviation, smoothed_targets
 from icalib.core.events import Emit
-from icalib.core.files import write_json
+from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, LocalJob
 from icalib.core.parquet import read_parquet
 from icalib.data.schema import UNKNOWN_LABEL
@@ -28,13 +31,15 @@ from icalib.metrics.ranking import mean_defined, recall_at_k
 from icalib.parts.job import ORDER, PartName
 from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts, column_files, pairs_of
 from icalib.scoring.column import Column, Floats, View, in_view, joined, pool_sizes, read_columns
-from icalib.scoring.offsets import Offsets
-from icalib.scoring.scores import intents_path
+from icalib.scoring.offsets import OFFSET_SCHEMA, VIEWS
+from icalib.scoring.scores import SHARD_INTENT_SCHEMA, intents_path
 from icalib.uncertainty.estimator import AbstractEstimator, Posterior
 
 _TINY = 1e-15
 _LEAST = 1e-3  # weight, in logits per standard deviation, of a part that is the only one: it ranks, however badly
 _MOST_VARIANCE = 16.0  # of a part's logits on average, to which 32 nodes of quadrature are exact to 2e-4
+_FILES_AT_ONCE = 256  # of columns, of 32 pools each by default
+_INTENTS = OFFSET_SCHEMA.field("intents").type
 _MIN_GAIN = 1.0  # nats of all validation pairs together that a part must be worth (Akaike 1974: one parameter)
 
 
@@ -171,38 +176,73 @@ def _fit(columns: Sequence[Column], label_N: npt.NDArray[np.int64], factor: floa
 class OffsetJob(LocalJob):
     """Writes the logits of some parts, added by their weights, for those that learn to correct them.
 
-    Training pools are those that the parts were not trained on: each fold of the labelled ones, and unlabelled ones.
+    Training pools are those that the parts were not trained on: each fold of the labelled ones, and the unlabelled ones
+    that have pseudo labels, block by block of their files, however many there are.
     """
 
     fit: Artifact
     """parts.json of these parts."""
-    train: dict[PartName, tuple[Artifact, ...]]
-    """Columns of training pools."""
-    validation: dict[PartName, tuple[Artifact, ...]]
+    labelled: dict[PartName, tuple[Artifact, ...]]
+    """Columns of the labelled training pools."""
+    validation: dict[PartName, Artifact]
+    unlabelled: dict[PartName, Artifact] = Field(default_factory=dict)
+    pseudo_labels: Artifact | None = None
+    """Folder of the pseudo labels of the unlabelled pools, in the shards of their columns."""
 
     @override
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
         fitted = SumOfParts.load(self.fit.path)
-        for name, columns in (("train", self.train), ("validation", self.validation)):
-            _offsets(fitted, columns).save(folder / f"{name}.parquet")
+        labelled = {
+            name: [path for one in columns for path in column_files(one.path)]
+            for name, columns in self.labelled.items()
+        }
+        train = chain([_offsets(fitted, labelled)], self._selected(fitted))
+        validation = {name: column_files(column.path) for name, column in self.validation.items()}
+        for name, tables in (("train", train), ("validation", [_offsets(fitted, validation)])):
+            with (
+                atomic_write(folder / f"{name}.parquet") as temporary,
+                pq.ParquetWriter(temporary, OFFSET_SCHEMA) as writer,
+            ):
+                for table in tables:
+                    writer.write_table(table)
+
+    def _selected(self, fitted: SumOfParts) -> Iterator[pa.Table]:
+        """Yield the offsets of the unlabelled pools that have pseudo labels."""
+        if self.pseudo_labels is None:
+            return
+        files = {name: column_files(column.path) for name, column in self.unlabelled.items()}
+        labels = sorted(self.pseudo_labels.path.glob("pseudo-*.parquet"))
+        for start in range(0, len(labels), _FILES_AT_ONCE):
+            block = slice(start, start + _FILES_AT_ONCE)
+            ids = pa.chunked_array(
+                [chunk for path in labels[block] for chunk in read_parquet(path, ["pool_id"])["pool_id"].chunks],
+                pa.string(),
+            )
+            if len(ids):
+                yield _offsets(fitted, {name: paths[block] for name, paths in files.items()}, ids.unique())
 
 
-def _offsets(fitted: SumOfParts, columns: Mapping[PartName, Sequence[Artifact]]) -> Offsets:
-    views: tuple[View, View] = ("plain", "intent")
-    logits: dict[View, dict[int, Floats]] = {view: {} for view in views}
-    intents: dict[int, list[list[int]]] = {}
-    for name, folders in columns.items():
-        weight = fitted.weight(name)
-        for path in (path for folder in folders for path in column_files(folder.path)):
-            table = read_parquet(path)
-            pairs, found = pairs_of(table), read_columns(table)
-            sizes = pool_sizes(pairs["row"])
-            rows = pairs["row"].to_numpy()[np.cumsum([0, *sizes[:-1]])].tolist()
-            for view in views:
-                mean_N = weight * in_view(found, view, pairs.num_rows).mean_SN.mean(0)
-                for row, mean_C in zip(rows, np.split(mean_N, np.cumsum(sizes)[:-1]), strict=True):
-                    logits[view][row] = logits[view].get(row, fitted.offset) + mean_C
-            if intents_path(path).is_file():
-                known = read_parquet(intents_path(path))
-                intents.update(zip(known["row"].to_pylist(), known["intents"].to_pylist(), strict=True))
-    return Offsets(logits, intents if intents.keys() >= logits["plain"].keys() else None)
+def _offsets(
+    fitted: SumOfParts, files: Mapping[PartName, Sequence[Path]], pool_ids: pa.Array | None = None
+) -> pa.Table:
+    """Return OFFSET_SCHEMA of the pools in some files of each part's column, or of some of these pools."""
+    logits: dict[View, Floats] = {}
+    row_N, intents = np.zeros(0, np.int64), SHARD_INTENT_SCHEMA.empty_table()
+    for name, paths in files.items():
+        table = pa.concat_tables([read_parquet(path) for path in paths])
+        if pool_ids is not None:
+            table = table.filter(pc.field("pool_id").isin(pool_ids))
+        row_N, columns = pairs_of(table)["row"].to_numpy(), read_columns(table)
+        order = np.argsort(row_N, kind="stable")
+        row_N = row_N[order]
+        for view in VIEWS:
+            mean_N = in_view(columns, view, len(row_N)).mean_SN.mean(0)
+            logits[view] = logits.get(view, fitted.offset) + fitted.weight(name) * mean_N[order]
+        known = [read_parquet(intents_path(path)) for path in paths if intents_path(path).is_file()]
+        intents = pa.concat_tables([intents, *known])
+    offsets = np.append(0, np.cumsum(pool_sizes(row_N))).astype(np.int32)
+    row_P = row_N[offsets[:-1]]
+    intents = intents.filter(pc.field("row").isin(row_P)).sort_by("row")
+    of_pools = intents["intents"] if len(intents) == len(row_P) else None
+    lists = [pa.ListArray.from_arrays(offsets, logits[view]) for view in VIEWS]
+    return pa.table([row_P, *lists, pa.nulls(len(row_P), _INTENTS) if of_pools is None else of_pools], OFFSET_SCHEMA)

@@ -72,7 +72,7 @@ def score_token_pools(
 
     The predicted intents are those of the offsets, if they have any.
     """
-    known = None if offsets is None or offsets.intents is None else [offsets.intents[pool.row] for pool in pools]
+    known = None if offsets is None else offsets.of_intents(pools)
     columns: Columns
     columns, intents = context.columns(pools, seed, with_intents=with_intents, known=known)
     if offsets is not None:

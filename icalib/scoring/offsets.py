@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from icalib.core.files import atomic_write
 from icalib.core.parquet import read_parquet
-from icalib.data.encoding import Intents, TokenPool
+from icalib.data.encoding import Intents, Lists, TokenPool
 from icalib.scoring.column import View
 
+VIEWS: tuple[View, ...] = ("plain", "intent")
 OFFSET_SCHEMA = pa.schema(
     [
         ("row", pa.int64()),
@@ -34,35 +32,39 @@ OFFSET_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Offsets:
-    """Logits by the pool's row and view, [C] each, and predicted intents; None where no part predicts them."""
+    """Logits of the pairs of P pools in each view, and predicted intents; None where no part predicts them."""
 
-    of_view: Mapping[View, Mapping[int, npt.NDArray[np.float64]]]
-    intents: Mapping[int, Intents] | None = None
+    row_P: npt.NDArray[np.int64]
+    """Rows of the pools, ascending."""
+    of_view: Mapping[View, Lists]
+    """A list of logits [C] of each pool."""
+    intents: pa.ChunkedArray | None = None
+    """Those of each pool's utterances."""
 
     def of_pools(self, pools: Sequence[TokenPool], view: View) -> npt.NDArray[np.float64]:
         """Return the offsets of all pairs of some pools, [N]."""
-        return np.concatenate([np.zeros(0), *(self.of_view[view][pool.row] for pool in pools)])
+        return np.concatenate([np.zeros(0), *(self.of_view[view].at(self._place(pool.row)) for pool in pools)])
 
     def of_pair(self, row: int, candidate: int, view: View) -> float:
         """Return the offset of a pair."""
-        return float(self.of_view[view][row][candidate])
+        return float(self.of_view[view].at(self._place(row))[candidate])
 
-    def save(self, path: Path) -> None:
-        """Write OFFSET_SCHEMA."""
-        rows = sorted(self.of_view["plain"])
-        intents = [None if self.intents is None else self.intents[row] for row in rows]
-        columns = [rows, *([self.of_view[view][row] for row in rows] for view in ("plain", "intent")), intents]
-        with atomic_write(path) as temporary:
-            pq.write_table(pa.table(columns, schema=OFFSET_SCHEMA), temporary)
+    def of_intents(self, pools: Sequence[TokenPool]) -> list[Intents] | None:
+        """Return the predicted intents of some pools' utterances."""
+        if self.intents is None:
+            return None
+        return [self.intents[self._place(pool.row)].as_py() for pool in pools]
+
+    def _place(self, row: int) -> int:
+        place = int(np.searchsorted(self.row_P, row))
+        if place == len(self.row_P) or self.row_P[place] != row:
+            raise KeyError(f"the pool in row {row} has no offsets")
+        return place
 
     @classmethod
     def load(cls, path: Path) -> Offsets:
         """Read OFFSET_SCHEMA."""
-        table = read_parquet(path)
-        rows = table["row"].to_pylist()
-        views: tuple[View, View] = ("plain", "intent")
-        of_view: dict[View, Any] = {
-            view: dict(zip(rows, map(np.asarray, table[view].to_pylist()), strict=True)) for view in views
-        }
+        table = read_parquet(path).sort_by("row")
         intents = table["intents"]
-        return cls(of_view, None if intents.null_count else dict(zip(rows, intents.to_pylist(), strict=True)))
+        of_view: dict[View, Lists] = {view: Lists.of(table[view]) for view in VIEWS}
+        return cls(table["row"].to_numpy(), of_view, None if intents.null_count else intents)

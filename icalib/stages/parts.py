@@ -250,16 +250,22 @@ class PartTraining:
         earlier = {part: self._parts[part] for part in ORDER[: ORDER.index(of)] if part in self._parts}
         if not earlier:
             return None
-        train = {part: self._out_of_fold[part] for part in earlier}
+        labelled = {part: self._out_of_fold[part] for part in earlier}
+        unlabelled: dict[PartName, Artifact] = {}
         if student is not None:
             earlier = {part: self._first.parts[part] for part in earlier}
+        if student is not None and not student.is_control:
             # not as the round's scores, which have the columns of this name that its pseudo labels are explained by
             name = replace(student.scores_name, group=f"{student.scores_name.group}/offsets")
-            unlabelled = column_stages(self.stages, name, earlier, student.scoring)
-            train = {part: (*columns, unlabelled[part].artifact()) for part, columns in train.items()}
+            columns = column_stages(self.stages, name, earlier, student.scoring)
+            unlabelled = {part: stage.artifact() for part, stage in columns.items()}
         validation = self._validation(earlier)
         job = OffsetJob(
-            fit=self._fit(validation), train=train, validation={part: (column,) for part, column in validation.items()}
+            fit=self._fit(validation),
+            labelled=labelled,
+            validation=validation,
+            unlabelled=unlabelled,
+            pseudo_labels=self._pseudo_labels if unlabelled else None,
         )
         return self.stages.run(self._named(f"{of}-offsets"), job).artifact()
 

@@ -61,7 +61,7 @@ class DistilJob(TrainingJob):
 def distilled_labels(path: Path, store: TokenStore) -> list[PairLabels]:
     """Return the pairs of a teacher's pools (TARGET_SCHEMA) in the plain view, labelled with its probabilities."""
     table = read_parquet(path)
-    rows = {str(name): row for row, name in enumerate(store.column("pool_id"))}
+    rows = store.rows_of(table["pool_id"].chunks)
     names = np.asarray(table["pool_id"].to_pylist(), dtype=object)
     starts = np.flatnonzero(np.append([True], names[1:] != names[:-1]))
     parts = np.split(table["prob"].to_numpy(), starts[1:])

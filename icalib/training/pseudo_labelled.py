@@ -21,9 +21,10 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
     Pairs that are kept with intents are trained on in both views, if these differ, and their context's intents are
     targets. Where no intent is predicted the intent part has a value of its own, but the cross-encoder reads one text.
     """
-    by_id = {str(name): row for row, name in enumerate(store.column("pool_id"))}
+    paths = sorted(folder.glob("pseudo-*.parquet"))
+    by_id = store.rows_of(read_parquet(path, ["pool_id"])["pool_id"].unique() for path in paths)
     pools: list[PairLabels] = []
-    for path in sorted(folder.glob("pseudo-*.parquet")):
+    for path in paths:
         table = read_parquet(path)
         intents = _shard_intents(path)
         ids = np.asarray(table["pool_id"].to_pylist(), dtype=object)
@@ -55,7 +56,8 @@ def pseudo_label_digest(folder: Path) -> str:
 
     Rules that select the same have the same digest; values such as gains are left out.
     """
-    return content_digest([_training_content(path) for path in sorted(folder.glob("pseudo-*.parquet"))])
+    # file by file: the driver computes it
+    return content_digest([content_digest(_training_content(path)) for path in sorted(folder.glob("pseudo-*.parquet"))])
 
 
 def _training_content(path: Path) -> dict[str, Any]:

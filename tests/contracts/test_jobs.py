@@ -76,7 +76,7 @@ def examples(backbone: Path) -> dict[type[Job], Job]:
         made(IntentEncoderJob, ridge=0.1, num_folds=2),
         FitJob(columns=columns, estimator=MCDropout.Config(), view="plain"),
         SumJob(columns=columns, estimator=MCDropout.Config()),
-        OffsetJob(fit=data, train={"similarity": (data, tokens)}, validation={"similarity": (data,)}),
+        OffsetJob(fit=data, labelled={"similarity": (data, tokens)}, validation={"similarity": data}),
         made(WordVectorJob, settings=WordVectors(), width=8),
         made(IntentClassifierJob, settings=IntentLearning(), encoder=IART.Config(backbone=name)),
         GeneratorJob(task="answer", generator=LanguageModel.Config(model=name), **of_data),
