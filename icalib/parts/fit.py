@@ -38,7 +38,7 @@ from icalib.uncertainty.estimator import AbstractEstimator, Posterior
 _TINY = 1e-15
 _LEAST = 1e-3  # weight, in logits per standard deviation, of a part that is the only one: it ranks, however badly
 _MOST_VARIANCE = 16.0  # of a part's logits on average, to which 32 nodes of quadrature are exact to 2e-4
-_FILES_AT_ONCE = 256  # of columns, of 32 pools each by default
+_FILES_AT_ONCE = 16  # of columns, of 32 pools each by default, or of thousands in large runs
 _INTENTS = OFFSET_SCHEMA.field("intents").type
 _MIN_GAIN = 1.0  # nats of all validation pairs together that a part must be worth (Akaike 1974: one parameter)
 

@@ -84,7 +84,7 @@ def expected(row: int, view: str) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("files_at_once", [1, 2, 256])
+@pytest.mark.parametrize("files_at_once", [1, 2, 16])
 def test_offsets_are_those_of_labelled_and_selected_pools(
     job: OffsetJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files_at_once: int
 ) -> None:
