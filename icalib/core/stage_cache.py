@@ -21,7 +21,7 @@ from icalib.core.events import Emit, Message, StageFinished, StageStarted, ignor
 from icalib.core.files import reading, remove_path, write_json
 from icalib.core.job import Artifact, Job
 from icalib.core.locks import FileLock, alone
-from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
+from icalib.core.storage import is_current, is_mirrored, location, names_in, pull, push, remove
 
 RESUME = "ray"
 """Folder in an unfinished stage that its workers alone read and write: the checkpoints of a training."""
@@ -97,6 +97,8 @@ class StageCache:
                 self._recomputed.add(digest)
                 if not remove_stage(folder, also_in_store=True):
                     self._emit(Message(f"{name}: another process uses this stage, so it isn't computed again"))
+            if (folder / _DONE).is_file() and not is_current(folder / _DONE):
+                remove_stage(folder)  # another machine has computed it again, or removed it
             in_use = FileLock(_lock_path(folder, "use"))  # as long as this cache lives, no other process removes it
             in_use.acquire(shared=True)
             self._in_use.append(in_use)

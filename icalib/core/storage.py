@@ -35,6 +35,8 @@ CACHE = "ICALIB_CACHE"
 PATIENCE = "ICALIB_STORAGE_PATIENCE"
 """Environment variable: for how many seconds an operation that fails is tried again; default 30."""
 MARKERS = ("pools.json", "stage.json", "result.json", "best.json")  # whose presence marks their folder as whole
+BEGINNINGS = ("config.yaml", "sweep.yaml")
+"""The first file of a run's or sweep's folder; another machine that has written it again has begun the folder anew."""
 
 _URI = re.compile(r"(?P<scheme>[a-z][a-z0-9.-]*(\+[a-z0-9.-]+)?)://(?P<authority>[^/]*)(?P<path>/.*)?", re.DOTALL)
 _NO_AUTHORITY = "_"
@@ -84,8 +86,9 @@ def is_mirrored(path: Path) -> bool:
 def pull(path: Path, *, leave_out: str = "") -> list[Path]:
     """Download the files of a path that are missing here or newer in the store, and return them; one process at a time.
 
-    Nothing happens outside of a mirror, or if the store has nothing; folders named `leave_out` are left out. A
-    StorageError says that the store failed for longer than PATIENCE, or refuses.
+    Nothing happens outside of a mirror, or if the store has nothing; folders named `leave_out` are left out. Before one
+    of BEGINNINGS is replaced, its folder here is removed. A StorageError says that the store failed for longer than
+    PATIENCE, or refuses.
     """
     store = ObjectStore.of(path)
     if store is None:
@@ -93,6 +96,9 @@ def pull(path: Path, *, leave_out: str = "") -> list[Path]:
     with FileLock(_mirrors().parent / ".locks" / content_digest(str(path))):
         there = store.files(path).items()
         found = {here: facts for here, facts in there if leave_out not in here.relative_to(path).parts}
+        for here in [here for here in found if here.name in BEGINNINGS and here.is_file()]:
+            if here.is_file() and _is_newer_there(here, found[here]):
+                remove_path(here.parent)
         newer = [here for here, facts in found.items() if _is_newer_there(here, facts)]
         _markers_last(newer, lambda here: store.download(here, found[here]))
     return newer
@@ -118,6 +124,12 @@ def remove(path: Path) -> None:
         for here in (*filter(_is_marker, store.files(path)), path):
             store.delete(here)
     remove_path(path)
+
+
+def is_current(path: Path) -> bool:
+    """Return whether a file is the one in the store that it is mirrored from; outside of a mirror every file is."""
+    store = ObjectStore.of(path)
+    return store is None or any(_is_same(here, facts) for here, facts in store.files(path).items() if here == path)
 
 
 def names_in(folder: Path) -> set[str]:

@@ -201,7 +201,8 @@ def claimed(
             _check_same(folder, settings)
             if dry:
                 settings = settings.model_copy(update={"command": folder.settings.command})
-        folder.write_settings(settings)
+        if not folder.exists or folder.settings != settings:
+            folder.write_settings(settings)
         yield folder
         push(folder.path)
     finally:
@@ -280,7 +281,7 @@ def _remove_other_models(folder: SweepFolder, study: SweepStudy, winner: int) ->
         for stage in (stage for seed in seeds for stage in folder.run_folder(trial.number, seed).stages):
             path = local_path(stage["path"])
             if not stage["reused"] and stage["digest"] not in needed and (path / "checkpoint").is_dir():
-                remove_stage(path)
+                remove_stage(path, also_in_store=True)
 
 
 class TrialJob(Settings):

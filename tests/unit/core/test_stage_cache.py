@@ -149,6 +149,22 @@ def build_shards(folder: Path) -> None:
     write_json(folder / "curve.json", [{"step": 1}])
 
 
+def test_a_stage_that_another_machine_computed_again_is_that_ones(machines: Machines) -> None:
+    name, job = StageName("teacher"), Seeded(seed=1)
+
+    def stage(machine: str, build: Build, recomputed: set[str] | None = None) -> str:
+        root = machines.on(machine, "cache")
+        return (StageCache(root, recomputed=recomputed).run(name, job, build).path / "out.txt").read_text()
+
+    build = Build()
+    assert stage("a", build) == "1"
+    done = next(machines.on("a", "cache").glob("*/stage.json"))
+    os.utime(done, ns=(done.stat().st_mtime_ns - 10**9,) * 2)  # a second ago: stores count whole seconds
+    assert stage("b", build, set()) == "2"
+    assert stage("a", build) == "2"
+    assert build.calls == 2
+
+
 def test_shards_that_were_added_are_removed(tmp_path: Path) -> None:
     stage = StageCache(tmp_path).run(StageName("scores"), Seeded(seed=1), build_shards)
     (stage.path / "scores-000002").write_text("of another run")

@@ -16,7 +16,7 @@ from pyarrow.fs import FileInfo, FileType
 from icalib.core import storage
 from icalib.core.errors import SettingError, StorageError
 from icalib.core.files import temporary_beside
-from icalib.core.storage import is_mirrored, local_path, location, pull, push
+from icalib.core.storage import is_mirrored, local_path, location, pull, push, remove
 
 NAMES = st.text(st.characters(exclude_characters="/?\0", exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: name not in (".", "..")
@@ -113,6 +113,34 @@ def wait_a_second(path: Path) -> None:
     """As if the file had been synchronised a second ago: stores count whole seconds."""
     earlier = path.stat().st_mtime_ns - 10**9
     os.utime(path, ns=(earlier, earlier))
+
+
+@pytest.mark.parametrize("first", ["config.yaml", "sweep.yaml"])
+@pytest.mark.parametrize("pulled", [".", "{first}"])
+def test_of_a_folder_that_another_machine_began_anew_nothing_stays(machines: Machines, first: str, pulled: str) -> None:
+    """Else an older result counts as the new run's, and is uploaded as such."""
+    here = write(machines.on("a", "run"), round_3="old", result_json="old")
+    (here / first).write_text("1")
+    push(here)
+    wait_a_second(here / first)
+    elsewhere = machines.on("b", "run")
+    remove(elsewhere)
+    elsewhere.mkdir(parents=True)
+    (elsewhere / first).write_text("2")
+    push(elsewhere)
+    here = machines.on("a", "run")
+    pull(here / pulled.format(first=first))
+    assert content(here) == {first: "2"}
+
+
+def test_what_was_not_uploaded_stays_beside_an_unchanged_beginning(machines: Machines) -> None:
+    here = machines.on("a", "run")
+    here.mkdir(parents=True)
+    (here / "config.yaml").write_text("1")
+    push(here)
+    write(here, result_json="its upload broke off")
+    pull(here)
+    assert content(here) == {"config.yaml": "1", "result.json": "its upload broke off"}
 
 
 def test_locks_and_what_a_killed_process_left_stay_here(machines: Machines) -> None:
