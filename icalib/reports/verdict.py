@@ -59,6 +59,7 @@ class MethodFacts:
     num_seeds: int
     means: Mapping[str, float]  # test metrics, post-hoc ones (`ECE@platt`) too
     intervals: Mapping[str, Interval] = field(default_factory=dict)  # bootstrap ones of ECE and ECE_top1, if known
+    recall_interval: Interval | None = None  # Wilson's of R@1
     rounds: tuple[RoundSummary, ...] = ()  # of all seeds
 
     @property
@@ -134,6 +135,7 @@ def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
         num_seeds=row.num_seeds,
         means={name: mean for name in names if (mean := row.mean(name)) is not None},
         intervals={name: found for name in ("ECE", "ECE_top1") if (found := mean_interval(runs, name)) is not None},
+        recall_interval=mean_interval(runs, "R@1"),
         rounds=tuple(summary for run in runs for summary in run.round_summaries()),
     )
 
@@ -210,6 +212,11 @@ def _probabilities(best: MethodFacts) -> str:
     low, high = format_value(interval.low), format_value(interval.high)
     measured = f"({metric} {format_value(best.means[metric])}, 95 % interval {low}–{high})"
     which = f"of {best}" if metric == "ECE" else f"of the best candidate of each pool by {best}"
+    recall = best.recall_interval
+    if not above and recall is not None and recall.high - recall.low > 2 * USABLE_ECE:  # so may probabilities be off
+        low, high = format_value(recall.low), format_value(recall.high)
+        measured = f"(R@1 {format_value(best.means['R@1'])}, 95 % interval {low}–{high})"
+        return f"Whether the probabilities {which} can be used takes more test pools to tell {measured}."
     if not above:
         return f"The probabilities {which} can be used as they are {measured}."
     if better := _calibrated(best, metric, interval.low):

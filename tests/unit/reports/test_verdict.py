@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -86,6 +87,15 @@ def test_whether_probabilities_can_be_used(means: dict[str, float], verb: str) -
         name: Interval(means[name] - 0.01, means[name] + 0.02) for name in ("ECE", "ECE_top1") if name in means
     }
     assert verb in said([facts("bert", 0.7, means=means, intervals=intervals)], [])
+
+
+def test_few_pools_that_are_all_right_do_not_show_that_probabilities_can_be_used() -> None:
+    """Six of six: resamples don't vary, but R@1 may be 0.41 beside a probability of 0.99."""
+    means = {"ECE": 0.008, "ECE_top1": 0.008, "R@1": 1.0, "NLL": 0.01}
+    intervals = {name: Interval(0.0, 0.012) for name in ("ECE", "ECE_top1")}
+    few = facts("bert", 1.0, means=means, intervals=intervals, recall_interval=Interval(0.41, 1.0))
+    assert "takes more test pools to tell (R@1 1.000, 95 % interval 0.410–1.000)" in said([few], [])
+    assert "can be used as they are" in said([replace(few, recall_interval=Interval(0.95, 1.0))], [])
 
 
 @pytest.mark.parametrize(
