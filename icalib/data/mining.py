@@ -133,10 +133,14 @@ def mine_split(
         queries += [(rows, task) for task in tasks]
     done = 0
     mined = parallel_map(mine_block, [task for _, task in queries])
-    for (rows, task), found in zip(queries, mined, strict=True):
-        negatives[rows[task.start : task.stop]] = rows[found]
-        done += len(found)
-        progress(f"mine {split}", done, spill.num_rows)
+    try:
+        for (rows, task), found in zip(queries, mined, strict=True):
+            negatives[rows[task.start : task.stop]] = rows[found]
+            done += len(found)
+            progress(f"mine {split}", done, spill.num_rows)
+    except DataError as error:
+        number = len(np.unique(dialogues))
+        raise DataError(f"of the {number} dialogues of the {split} split {error.found}", error.cure) from error
     for index in indices:
         remove(index)
     return negatives

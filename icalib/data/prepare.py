@@ -81,8 +81,9 @@ def prepare(
     settings = settings.model_copy(update={"min_context": min_context})
     if out.exists() and not (out / POOLS_FILE).is_file():
         raise SettingError(f"{out} exists and is not a pool folder. Choose another name, or remove it yourself.")
+    inputs = _inputs(source, log_source, settings)
     if out.exists() and not fresh:
-        pool_set = _existing(out, _inputs(source, log_source, settings), note)
+        pool_set = _existing(out, inputs, note)
     else:
         rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
         with replaced_folder(out) as folder:
@@ -96,6 +97,8 @@ def prepare(
                     os.replace(rejected.path, rejected_path)
                     push(rejected_path)
                     note(f"{rejected.count} records were left out; see {rejected_path}")
+            if out.exists() and not fresh:  # of another process, which was faster
+                _existing(out, inputs, note)
         if rejected and not rejected.count:
             rejected_path.unlink(missing_ok=True)  # of earlier pools
     push(out)  # also a folder that exists: its last upload may not have completed
@@ -224,7 +227,8 @@ def _remarks(pool_set: PoolSet, num_copies: int) -> Iterator[str]:
     """Yield what is unusual; `num_copies` counts texts of validation or test that occur in another split, too."""
     empty = [split for split, number in pool_set.num_pools.items() if not number]
     if empty:
-        yield f"there are no {' and no '.join(empty)} pools" + _NO_TRAINING * ("train" in empty)
+        cure = "; methods need them: prepare more dialogues, or give some of them a `split`" * (empty != ["train"])
+        yield f"there are no {' and no '.join(empty)} pools" + (_NO_TRAINING if "train" in empty else cure)
     for which, number_of in (("without a", pool_set.num_unanswerable), ("with several", pool_set.num_several_right)):
         if number_of:
             counts = ", ".join(f"{number} {split}" for split, number in number_of.items())

@@ -28,7 +28,9 @@ def _intent_map(given: Any) -> Any:
     if isinstance(given, str | Path):
         try:
             given = json.loads(Path(given).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:
+            raise ValueError(f"{given} can't be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{given} can't be read as JSON ({error})") from error
     if not isinstance(given, Mapping):
         return given

@@ -151,6 +151,20 @@ def test_two_processes_may_prepare_the_same_folder(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"d.jsonl", "pools"}
 
 
+def test_of_two_processes_that_prepare_other_pools_the_slower_one_is_refused(tmp_path: Path) -> None:
+    source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
+    done: list[str] = []
+
+    def prepare_others(*_: object) -> None:
+        if not done:
+            done.append(prepare(source, out, PrepareSettings(num_candidates=4)).digest)
+
+    with pytest.raises(SettingError, match=r"prepared from other inputs \(num_candidates\)"):
+        prepare(source, out, PrepareSettings(num_candidates=3), progress=prepare_others)
+    assert done == [read_pool_set(out).digest]
+    assert {path.name for path in tmp_path.iterdir()} == {"d.jsonl", "pools"}
+
+
 def test_too_few_responses_and_no_responses(tmp_path: Path) -> None:
     source = corpus(tmp_path / "d.jsonl", 10)
     with pytest.raises(DataError, match="the train split has 12 responses, fewer than the 20 candidates"):
