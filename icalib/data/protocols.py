@@ -56,6 +56,8 @@ class Protocol:
     """Rules that are different for the sources of some readers."""
     own_pools: tuple[str, ...] = ()
     """Readers whose ready pools are the paper's own or have candidates that it used."""
+    differs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What `prepare` does otherwise than the paper, by reader."""
 
     def rules_for(self, reader: str) -> Mapping[str, Rule]:
         """Return the rules for sources of a reader."""
@@ -103,8 +105,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
                 "labelled": Rule(1.0, "§4.4"),
                 "context_turns": Rule(_MANY_TURNS, f"{OURS}; the token budget cuts contexts"),
             },
-            # §4.4 trains with random negatives; here training pools have BM25's, too, as the splits are made alike
             of_reader={"mantis": {"negative_sampler": Rule("bm25-response", "§4.1")}},
+            differs={"mantis": "BM25's negatives in training pools, the paper: random ones there (§4.4)"},
             own_pools=("mantis-tsv", "udc"),
         ),
     )
@@ -155,6 +157,7 @@ def unmet(pool_set: PoolSet, protocol: Protocol) -> list[str]:
         for name, label in labels.items()
         if name in rules and getattr(pool_set, name) != rules[name].value
     ]
+    found += [protocol.differs[pool_set.reader]] if pool_set.reader in protocol.differs else []
     if (rule := rules.get("intents_in")) and not own:
         elsewhere = [split for split in pool_set.intents_in if split != rule.value]
         if elsewhere or not pool_set.intents:

@@ -107,7 +107,7 @@ class Method(Composition):
     def train_prior(
         self, num_candidates: int | IntArray, unanswerable: float = 0.0, mean_right: float = 1.0
     ) -> float | None:
-        """Return the fraction of right pairs among those that determine the probabilities.
+        """Return the fraction of right pairs among those that determine the probabilities; pseudo labels don't count.
 
         `num_candidates` are those of each validation pool, as training pools are assumed to have, too.
         It is None without training, and for a sum of parts, which is fitted to validation's. These are the training

@@ -263,6 +263,7 @@ IART = {
     **same("regime.training", CODE, weight_decay=0.0, batch_size=32, max_grad_value=1.0, max_grad_norm=None),
     "regime.training.max_tokens_per_batch": code(32 * 1408),  # so that 32 of the longest pairs are an update
     "regime.training.patience": code(5),
+    "regime.training.selection_metric": ours("F1"),
     "pretraining.word_vectors.window": ours(5),
     "pretraining.intent_classifier.training.epochs": ours(50),
 }
@@ -282,6 +283,7 @@ BERT_FP = {
     ),
     **same("regime.training", CODE, epochs=2, patience=2, learning_rate=1e-5, head_learning_rate=None),
     **same("regime.training", CODE, batch_size=32, train_negatives=1, schedule="constant", warmup_fraction=0.0),
+    "regime.training.selection_metric": ours("MAP", "R@1 + R@2 + R@5 on the development set"),
     "regime.training.max_grad_norm": code(5.0, "clips after the step, which does nothing"),
 }
 """BERT_FP as its authors released it (Han et al. 2021), which is what ICAST ran."""

@@ -252,7 +252,7 @@ META = {
         ("icast", {"limit": 50}, ["at most 50 pools", "--limit"]),
         ("icast", {"num_several_right": {"test": 2}}, ["2 test pools", "several right"]),
         ("icast", {"num_pools": {"train": 9, "validation": 100, "test": 3}}, ["3 test pools", "too few"]),
-        ("pg", {"reader": "mantis", "negative_sampler": "random", "context_turns": 100}, ["the paper: bm25-response"]),
+        ("pg", {"reader": "mantis", "context_turns": 100}, ["BM25's negatives in training pools", "§4.4"]),
         ("gpf", {"negative_sampler": "random"}, ["4", "the protocol: 100", "not stated: ours"]),
     ],
 )
