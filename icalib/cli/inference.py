@@ -74,8 +74,9 @@ def score(
 
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
     from icalib.api.session import session
+    from icalib.core.errors import IcalibError
     from icalib.core.events import Message
-    from icalib.pipeline.score_pairs import check_apart, claim, finish, pairs_job
+    from icalib.pipeline.score_pairs import check_apart, claim, finish, pairs_job, release
 
     check_apart(pairs, out)
     pull(run)
@@ -83,8 +84,12 @@ def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: P
     num_finished = claim(job, out, lambda event: say(event.text) if isinstance(event, Message) else None)
     if num_finished:
         say(f"{num_finished} of {len(job.shards())} files are finished already")
-    with session(place) as active:
-        active.context.executor.map(job, out.resolve(), "score", active.context.emit)
+    try:
+        with session(place) as active:
+            active.context.executor.map(job, out.resolve(), "score", active.context.emit)
+    except IcalibError:
+        release(job, out)
+        raise
     finish(job, out)
     say(f"{location(out)}: {sum(file.num_rows for file in job.files)} rows in {len(job.shards())} files")
 

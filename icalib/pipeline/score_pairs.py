@@ -139,6 +139,12 @@ def claim(job: ScorePairsJob, folder: Path, emit: Emit = ignore) -> int:
     return len(_finished_shards(job, folder))
 
 
+def release(job: ScorePairsJob, folder: Path) -> None:
+    """Give up a folder in which nothing was finished, so that corrected pairs may have it."""
+    if not _finished_shards(job, folder):
+        remove(folder)
+
+
 def finish(job: ScorePairsJob, folder: Path) -> None:
     """Share the files, and record what they contain."""
     push(folder)
