@@ -33,7 +33,7 @@ from icalib.serving.served_run import ServedRun
 Score = Callable[[Pool], Awaitable[pa.Table]]
 """Returns the predictions (PREDICTION_SCHEMA) of a pool, in the order of its candidates."""
 
-_PATHS = ("/health", "/info", "/metrics", "/predict", "/rerank", "/v1/rerank", "/v2/rerank")
+_PATHS = ("/health", "/info", "/metrics", "/openapi.json", "/predict", "/rerank", "/v1/rerank", "/v2/rerank")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

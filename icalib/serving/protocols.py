@@ -125,7 +125,12 @@ class DocumentsRequest(AbstractRequest):
 
 
 class PredictRequest(AbstractRequest):
-    """`POST /predict`: one object with the fields of `icalib predict`, and the uncertainty of each candidate."""
+    """`POST /predict`: one object with the fields of `icalib predict`, and the uncertainty of each candidate.
+
+    An unknown field is refused: a mistyped `max_error` would be an answer without its promise.
+    """
+
+    model_config = ConfigDict(extra="forbid")
 
     context: Turns
     candidates: Annotated[list[Verbatim], FailFast()] = Field(min_length=2)
