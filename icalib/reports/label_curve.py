@@ -21,7 +21,7 @@ from icalib.reports.comparison import (
     format_value,
     heading,
 )
-from icalib.reports.paired_tests import values_per_pool
+from icalib.reports.paired_tests import SIGNIFICANT, values_per_pool
 
 METRICS = ("R@1", "MAP", "NLL")
 """Metrics of a label curve."""
@@ -83,7 +83,10 @@ class LabelCurve:
             best = max(free, key=lambda run: run.result[self.split][TESTED])
             outcome = last.minus(CurvePoint(0, (best,)), self.split)
             parts.append(f"against {best.result['method']}, which needs none, {_tested(outcome)}")
-        if len(points) > 1:  # if the last step's gain per doubling continues
+        step = last.minus(points[-2], self.split) if len(points) > 1 else None
+        if step is not None and step.p_value >= SIGNIFICANT:
+            parts.append("what more are worth can't be told, as the last step is within chance")
+        elif step is not None:  # if the last step's gain per doubling continues
             before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in points[-2:])
             doublings = math.log2(last.num_labels / points[-2].num_labels)
             worth = (now - before) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
