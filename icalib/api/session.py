@@ -83,7 +83,8 @@ class Session:
         finished: list[RunFolder] = []
         for index, config in enumerate(chosen, 1):
             which = f"run {index} of {len(chosen)}: " if len(chosen) > 1 else ""
-            self.message(f"{which}{config.method}, seed {config.seed}, {format_fraction(config.labelled)} labelled")
+            labelled = f"{format_fraction(config.labelled)} labelled ({config.num_labelled():,} pools)"
+            self.message(f"{which}{config.method}, seed {config.seed}, {labelled}")
             finished.append(self.run(config))
         return finished
 

@@ -16,7 +16,7 @@ import typer
 
 from icalib.core.interrupts import Terminated
 
-_RESUME = "Run the same command again to resume; finished stages and checkpoints are reused."
+_RESUME = "Run the same command again to resume; what is finished is reused."
 
 
 def resumable(function: Callable[..., None]) -> Callable[..., None]:

@@ -130,9 +130,13 @@ def _explained(path: Path) -> Generator[None, None, None]:
     except Exception as error:
         number = system_error(error)
         if number in _REFUSED:
+            is_in_the_way = number in (errno.EEXIST, errno.ENOTDIR)
+            cure = (
+                "A part of the path is a file: choose another" if is_in_the_way else "Free some space or choose another"
+            )
             raise StorageError(
-                f"can't write {path}: {os.strerror(number)}. Nothing half-written is left. Free some space or choose "
-                "another folder, then run the same command again."
+                f"can't write {path}: {os.strerror(number)}. Nothing half-written is left. {cure} folder, then run the "
+                "same command again."
             ) from error
         raise
 

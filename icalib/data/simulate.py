@@ -124,6 +124,9 @@ def simulate(
     if num_dialogues < 20:
         raise SettingError(f"num_dialogues is {num_dialogues}. Give 20 or more, so that every split has some.")
     path = Path(path)
+    truth = path.with_name(f"{path.name}.truth.json")
+    if path.exists() and not truth.exists():
+        raise SettingError(f"{path} exists and isn't of `simulate`. Choose another name, or remove it yourself.")
     responses, untouched = Counter[str](), Counter[str]()
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for dialogue, right in _dialogues(num_dialogues, seed, intent_noise, label_noise):
@@ -140,7 +143,6 @@ def simulate(
         num_responses={split: responses[split] for split in SPLITS},
         best_reachable={split: untouched[split] / responses[split] for split in SPLITS},
     )
-    truth = path.with_name(f"{path.name}.truth.json")
     write_json(truth, simulation.model_dump())
     push(path)
     push(truth)

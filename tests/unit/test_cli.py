@@ -57,7 +57,7 @@ def test_wrong_settings_are_named_with_the_cure(icalib, arguments: list[str], sa
     ("arguments", "said"),
     [
         (["--preset", "light"], "none of these methods has a preset"),
-        (["--set", "regime.training.epohcs=2"], "has such a setting. Did you mean `regime.training.epochs`"),
+        (["--set", "regime.training.epohcs=2"], "reads such a setting. Did you mean `regime.training.epochs`"),
     ],
 )
 def test_what_fits_no_method_is_refused(icalib, tiny_pools: Path, arguments: list[str], said: str) -> None:
