@@ -176,6 +176,16 @@ def test_bad_rows_are_reported(columns: dict[str, Any], found: str, trained: Pat
     assert not list((tmp_path / "out").glob("part-*"))
 
 
+def test_a_file_whose_rows_were_corrected_may_have_the_same_folder(
+    trained: Path, tmp_path: Path, icalib: Command
+) -> None:
+    path = tmp_path / "pairs.parquet"
+    for candidates, code in ((["c", " "], "2 "), (["c", "d"], "0 ")):
+        pq.write_table(pa.table({"context": ["a", "b"], "candidate": candidates}), path)
+        assert icalib("score", trained, path, "--out", tmp_path / "out").startswith(code)
+        assert (tmp_path / "out").exists() == (code == "0 ")
+
+
 def test_files_that_are_no_parquet_are_reported(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.parquet").write_text("context,candidate\n")
     with pytest.raises(DataError, match="can't be read as Parquet"):

@@ -177,7 +177,9 @@ def test_a_context_of_too_many_utterances_is_refused(small: FastAPI) -> None:
     assert (answer.status, "found 1001 utterances" in answer.value["error"]) == (422, True)
 
 
-@pytest.mark.parametrize("fields", [{"max_error": 2.0}, {"sets": 0.0}, {"sets": 0.999}, {"max_error": "half"}])
+@pytest.mark.parametrize(
+    "fields", [{"max_error": 2.0}, {"sets": 0.0}, {"sets": 0.999}, {"max_error": "half"}, {"max_err": 0.1}]
+)
 def test_a_coverage_that_cannot_be_reached_is_refused(fields: dict[str, Any], application: FastAPI) -> None:
     assert ask(application, "/predict", body("/predict", **fields)).status == 422
 

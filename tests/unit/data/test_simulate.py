@@ -10,6 +10,7 @@ from rank_bm25 import BM25Okapi
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 
+from icalib.core.errors import SettingError
 from icalib.data.bm25 import tokenize
 from icalib.data.prepare import prepare
 from icalib.data.schema import Dialogue, Pool
@@ -33,6 +34,15 @@ def test_corpus_is_a_function_of_its_seed(tmp_path: Path) -> None:
         simulate(tmp_path / name, num_dialogues=50, seed=seed)
     first, same, other = ((tmp_path / name).read_text() for name in "abc")
     assert first == same != other
+
+
+def test_a_file_of_someone_else_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "desk.jsonl").write_text("mine")
+    with pytest.raises(SettingError, match=r"desk\.jsonl exists and isn't of `simulate`"):
+        simulate(tmp_path / "desk.jsonl", num_dialogues=50)
+    assert (tmp_path / "desk.jsonl").read_text() == "mine"
+    simulate(tmp_path / "own", num_dialogues=50)
+    simulate(tmp_path / "own", num_dialogues=60)
 
 
 def test_splits_and_noise_are_as_reported(tmp_path: Path) -> None:
