@@ -196,12 +196,13 @@ def claimed(
         if fresh:
             remove(folder.path)
         pull(folder.path, leave_out="checkpoints")
-        if folder.exists and folder.journal_path.is_file():
+        is_begun = folder.exists and folder.journal_path.is_file()
+        if is_begun:
             folder.check_version()
             _check_same(folder, settings)
             if dry:
                 settings = settings.model_copy(update={"command": folder.settings.command})
-        if not folder.exists or folder.settings != settings:
+        if not (is_begun and folder.settings == settings):  # to write it again would begin the folder anew elsewhere
             folder.write_settings(settings)
         yield folder
         push(folder.path)
