@@ -77,7 +77,7 @@ class Method(Composition):
         whole, _, name = path.partition(".")
         if whole == "intent" and name and not self.regime.needs_intents():
             return "it has no intents"
-        if whole in ("head", "loss", "uncertainty", "pretraining") and not self.regime.trains:
+        if whole in ("head", "loss", "uncertainty") and not self.regime.trains:
             return "it is not trained"
         if not self.cross and (whole == "head" or self._is_of_cross_training(whole, name)):
             return "it has no cross-encoder (`cross` is false)"

@@ -85,7 +85,7 @@ class LabelCurve:
             parts.append(f"against {best.result['method']}, which needs none, {_tested(outcome)}")
         step = last.minus(points[-2], self.split) if len(points) > 1 else None
         if step is not None and step.p_value >= SIGNIFICANT:
-            parts.append("what more are worth can't be told, as the last step is within chance")
+            parts.append("the last step is within chance")
         elif step is not None:  # if the last step's gain per doubling continues
             before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in points[-2:])
             doublings = math.log2(last.num_labels / points[-2].num_labels)
