@@ -95,8 +95,9 @@ class Comparison:
         from icalib.reports.terminal import print_runs, print_shifts
 
         def print_all(console: Console) -> None:
-            print_runs([run.folder for run in self.runs], console)
-            print_shifts(self.shifts, console)
+            folders = [run.folder for run in self.runs]
+            print_runs(folders, console)
+            print_shifts(self.shifts, folders, console)
 
         return printed(print_all)
 

@@ -87,8 +87,9 @@ def compare(
     compared = compare(methods, data, labelled=labelled, seeds=seeds, shift=shift or (), **keywords)
     from icalib.reports.terminal import print_runs, print_shifts
 
-    print_runs([finished.folder for finished in compared.runs])
-    print_shifts(compared.shifts)
+    folders = [finished.folder for finished in compared.runs]
+    print_runs(folders)
+    print_shifts(compared.shifts, folders)
     say_views(compared.report, compared.report.parent)
     if as_json:
         typer.echo(json.dumps([*(finished.result for finished in compared.runs), *compared.shifts]))

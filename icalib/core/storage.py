@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from icalib.core.errors import SettingError, StorageError
 from icalib.core.files import atomic_write, content_digest, is_temporary, remove_path, temporary_beside
 from icalib.core.locks import FileLock
+from icalib.core.text import short_repr
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ _TRANSFERS = 8  # at a time
 
 def local_path(location: str | Path) -> Path:
     """Return the local path of a location, in the mirror for a URI; a SettingError for a query, a password or `..`."""
+    if not isinstance(location, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]  # of an API call
+        raise SettingError(f"found {short_repr(location)}, expected a path or a URI, e.g. s3://bucket/folder.")
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
     match = _URI.fullmatch(location.rstrip("/"))

@@ -92,7 +92,7 @@ def run_results(runs: Iterable[RunFolder]) -> list[Result]:
     found: list[Result] = []
     for run in runs:
         result = run.result
-        result |= {"run": str(run.path), "digest": run.data_digest, "settings": _settings(run)}
+        result |= {"run": str(run.path), "digest": run.data_digest, "settings": settings_of(run)}
         found.append(result)
     return found
 
@@ -101,14 +101,14 @@ def shift_results(runs: Iterable[RunFolder]) -> list[Result]:
     """Evaluations of finished runs on other pool sets, with the runs' `settings`."""
     found: list[Result] = []
     for run in runs:
-        settings = _settings(run)
+        settings = settings_of(run)
         for result in run.shifts():
             result["settings"] = settings
             found.append(result)
     return found
 
 
-def _settings(run: RunFolder) -> dict[str, str]:
+def settings_of(run: RunFolder) -> dict[str, str]:
     """Return a run's settings by dotted name as texts, with the digest of its pools, without what names it only."""
     found = flat_settings({name: value for name, value in run.config.items() if name not in _NAMING})
     texts = {name: one if isinstance(one, str) else json.dumps(one, default=str) for name, one in found.items()}
@@ -196,7 +196,11 @@ def _labels(method: str, variants: Sequence[_Settings]) -> dict[_Settings, str]:
         return len({tuple(settings.get(name) for name in names) for settings in named})
 
     chosen: list[str] = []
-    for name in sorted({name for settings in named for name in settings}, key=lambda name: (name.count("."), name)):
+
+    def order(name: str) -> tuple[bool, bool, int, str]:  # what a method is, before how many pools it was given
+        return name.startswith("limit."), not name.startswith("settings."), name.count("."), name
+
+    for name in sorted({name for settings in named for name in settings}, key=order):
         if num_different([*chosen, name]) > num_different(chosen):
             chosen.append(name)
     mark = "," if "@" in method else "@"  # as in the name of a variant

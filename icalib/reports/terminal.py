@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -30,6 +30,7 @@ from icalib.reports.comparison import (
     heading,
     method_rows,
     run_results,
+    settings_of,
     shown_metrics,
 )
 from icalib.reports.console import people_console, text_table
@@ -129,9 +130,11 @@ def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None
     console.print(text_table(headings, rows, title=curve.title, caption=caption))
 
 
-def print_shifts(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print one table for each pool set that runs were evaluated on and not trained on."""
-    for title, group in by_shift(results):
+def print_shifts(results: Sequence[Result], runs: Sequence[RunFolder], console: Console | None = None) -> None:
+    """Print one table for each pool set that runs were evaluated on and not trained on; `results` are of `runs`."""
+    settings = {run.name: settings_of(run) for run in runs}
+    named = [{**result, "settings": settings[PurePath(result["run"]).name]} for result in results]
+    for title, group in by_shift(named):
         (console or people_console()).print(_method_table(title, group, shown_metrics(group, SHIFT_COLUMNS)))
 
 

@@ -22,7 +22,7 @@ from icalib.reports.console import PlainConsole, text_table
 from icalib.reports.html import write_report
 from icalib.reports.paired_tests import paired_tests
 from icalib.reports.progress import TerminalProgress
-from icalib.reports.terminal import print_runs
+from icalib.reports.terminal import print_runs, print_shifts
 from icalib.reports.verdict import verdict_of
 
 
@@ -112,6 +112,29 @@ def test_runs_with_other_settings_are_rows_of_their_own(tmp_path: Path) -> None:
     sentences, report = verdict_of(found).sentences, write_report(found, tmp_path / "report.html", "limits")
     assert any(label in sentences[0] for label in labels[:3])
     assert all(label in report.read_text() for label in labels[:3])
+
+
+def test_settings_of_the_method_name_a_row_before_limits() -> None:
+    variants = [{"limit.test": test, "settings.similarity.ridge": ridge} for test, ridge in (("60", "1"), ("100", "2"))]
+    found = [{**_result("bert", 1, MAP=0.5), "settings": settings} for settings in variants]
+    assert [row.label for row in method_rows(found)] == ["bert@similarity.ridge=1", "bert@similarity.ridge=2"]
+
+
+def test_variants_on_other_pools_are_rows_of_their_own(tmp_path: Path) -> None:
+    """One's name has the setting, and the other's is the method's alone."""
+    data = write_pools(tmp_path / "desk")
+    found = [_limited(tmp_path / f"tsst-{limit}", data, "tsst", 1, limit) for limit in (100, 200)]
+    shifts = [
+        {**run.result, "run": str(run.path), "trained_on": str(data), "data": "other", "digest": "1", "limit": None}
+        for run in found
+    ]
+    moved = [RunFolder(run.path.rename(run.path.with_name(f"run-{number}"))) for number, run in enumerate(found)]
+    for shift, run in zip(shifts, moved, strict=True):
+        shift["run"] = str(run.path)
+    shifts[0]["test"]["R@1"] = 0.123
+    console, stream = _console()
+    print_shifts(shifts, moved, console)
+    assert all(text in stream.getvalue() for text in ("0.123", "limit.train=100", "limit.train=200"))
 
 
 def test_a_variant_and_the_same_setting_by_set_are_told_apart_or_one_row() -> None:
