@@ -175,7 +175,7 @@ def label_ask(
         say(f"refused: {len(reasons)} pools, {named} ({reasons[0]}). The same command asks about them again")
     if found.checked.num_checked:
         say(described(found.checked))
-    if split == "train":
+    if split == "train" and len(found.unclear) + found.num_none < found.num_pools:
         say(f"next: icalib label import {_typed(found.path)} --data {_typed(data)} --out NEW_POOLS")
 
 

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from icalib.core.errors import RefusedRequestError, SettingError
+from icalib.core.errors import EndpointError, RefusedRequestError, SettingError
 from icalib.core.files import atomic_write, content_digest
 from icalib.core.seeding import child_seed
 from icalib.core.storage import pull, push
+from icalib.core.text import short_repr
 from icalib.data.pools import as_pools, iter_pools, read_pool_set, read_rows
 from icalib.data.schema import Pool, SoftLabelSource, Split
 from icalib.labelling.annotations import MODEL_PREFIX, numbered
@@ -161,7 +162,7 @@ def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile, *, is_fi
     """Ask, and write each answer where it arrives, so that an interrupt loses none that was paid for.
 
     Return why requests were refused, by the pools' ids. If it is the first call for this model and the first requests
-    all are, so would the others be: an EndpointError says why.
+    all are, or no reply is clear, so would the others be: an EndpointError says why.
     """
     refused: dict[str, RefusedRequestError] = {}
 
@@ -195,12 +196,20 @@ def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile, *, is_fi
             ask_some(first)
             if is_first and refused and len(refused) == len(first):
                 raise next(iter(refused.values()))
+            if is_first and others and all(key in file.answers and file.answers[key].answer is None for key in first):
+                raise _unclear(file.answers[first[0]], len(first))
             ask_some(others)
         except BaseException:
             chat.stop()
             executor.shutdown(wait=False, cancel_futures=True)
             raise
     return {pool_id: error.found for pool_id, error in refused.items()}
+
+
+def _unclear(one: ModelAnswer, number: int) -> EndpointError:
+    found = f"the first {number} replies of {one.model} are no candidate's number, e.g. {short_repr(one.reply)}"
+    cure = "Raise --max-tokens for a model that thinks first, or take another; the same command asks about the others"
+    return EndpointError(found, cure)
 
 
 def write_scores(path: Path, pools: Sequence[Pool], answers: Mapping[str, int | None]) -> None:

@@ -8,6 +8,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from itertools import count
 from threading import Event, Lock
 from typing import Any
@@ -26,6 +29,7 @@ _UNFIT = (400, 413, 422)  # of one request's texts, if others are answered
 _TRIES = 7
 _BACKOFF_S = 1.0  # doubled with each try
 _MAX_WAIT_S = 600.0
+_SAID_AGAIN_S = 0.5
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 20
 
@@ -64,6 +68,7 @@ class Chat:
 
     def stop(self) -> None:
         """End all waiting; what has been sent is still answered."""
+        self._note("waiting for the answers to what was sent")
         self._stop.set()
 
     def ask(self, body: Mapping[str, Any]) -> str:
@@ -82,9 +87,10 @@ class Chat:
                     again = f" and asks to wait {seconds:.0f} s" if busy.seconds else ""
                     cure = "Try later, with fewer --requests-per-minute, or check --url"
                     raise self._error(f"{busy}{again}", cure) from None
-                self._note(f"{self._url} {busy}; waiting {seconds:.0f} s")
                 with self._lock:
-                    self._next = max(self._next, time.monotonic() + seconds)
+                    earlier, self._next = self._next, max(self._next, time.monotonic() + seconds)
+                if self._next > earlier + _SAID_AGAIN_S:  # not once for each request that was sent
+                    self._note(f"{self._url} {busy}; waiting {seconds:.0f} s")
         raise AssertionError  # count() has no end
 
     def _wait(self) -> None:
@@ -103,6 +109,7 @@ class Chat:
         try:
             with self._opener.open(Request(self._url, body, headers), timeout=_TIMEOUT_S) as response:
                 content = response.read(_MAX_BYTES + 1)
+                promised = response.headers.get("Content-Length", "")
         except HTTPError as error:
             said = self._cleaned(_beginning(error)) or error.reason
             if error.code in _BUSY:
@@ -112,13 +119,17 @@ class Chat:
             raise self._error(f"answers {error.code} ({said})", cure, refused) from None
         except (OSError, http.client.HTTPException) as error:
             raise _BusyError(f"can't be reached ({shortened(str(error) or type(error).__name__)})") from None
+        if promised.isdecimal() and len(content) < min(int(promised), _MAX_BYTES + 1):
+            raise _BusyError("ended its answer early")
         if len(content) > _MAX_BYTES:
             raise self._error(f"answers with more than {_MAX_BYTES} bytes", "Check --url")
         return content
 
     def _text(self, content: bytes) -> str:
         try:
-            return str(json.loads(content)["choices"][0]["message"]["content"] or "")
+            found = json.loads(content)["choices"][0]["message"]["content"] or ""
+            parts = found if isinstance(found, list) else [{"text": found}]
+            return "".join(str(part["text"]) for part in parts if "text" in part)
         except (ValueError, LookupError, TypeError, RecursionError):
             found = f"answers something that is no chat completion ({self._cleaned(content[:2000])})"
             cure = "Check --url: it ends before /chat/completions, often in /v1"
@@ -153,11 +164,16 @@ def _beginning(error: HTTPError) -> bytes:
 
 
 class _BusyError(Exception):
-    """What a busy endpoint says, and the seconds of its Retry-After; None without, or where it is a date."""
+    """What a busy endpoint says, and the seconds of its Retry-After, which may be a date; None without."""
 
     def __init__(self, found: str, retry_after: str = "") -> None:
         super().__init__(found)
-        self.seconds = float(retry_after) if re.fullmatch(r"\d{1,9}", retry_after.strip()) else None
+        self.seconds: float | None = None
+        if re.fullmatch(r"\d{1,9}(\.\d+)?", text := retry_after.strip()):
+            self.seconds = float(text)
+        elif text:
+            with suppress(ValueError, TypeError):  # neither, or without a time zone
+                self.seconds = max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
 
 
 class _NoRedirects(HTTPRedirectHandler):

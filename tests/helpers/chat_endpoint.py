@@ -19,7 +19,7 @@ Respond = Callable[[Mapping[str, Any], int], "Response"]
 
 @dataclass
 class Response:
-    text: str | None = "1"
+    text: Any = "1"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None  # instead of a chat completion
@@ -51,7 +51,7 @@ def endpoint(respond: Respond) -> Iterator[Endpoint]:
                 found.keys.append(self.headers["Authorization"])
             response = respond(body, number)
             self.send_response(response.status)
-            for name, value in {**response.headers, "Content-Length": str(len(response.content()))}.items():
+            for name, value in {"Content-Length": str(len(response.content())), **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(response.content())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -107,12 +109,32 @@ def test_unclear_replies_are_kept_counted_and_no_labels(labelled: Path, tmp_path
     assert set(imported.unfinished) == set(found.unclear)
 
 
+def test_a_model_whose_first_replies_are_all_unclear_is_not_asked_on(labelled: Path, tmp_path: Path) -> None:
+    with endpoint(lambda body, number: Response("Let me think")) as at:
+        with pytest.raises(EndpointError, match=r"first 4 replies of m .*'Let me think'"):
+            asked(labelled, tmp_path / "a.jsonl", at)
+        assert len(at.requests) == 4
+        assert asked(labelled, tmp_path / "a.jsonl", at).num_new == len(people_labelled(labelled)) + 10 - 4
+
+
+def test_a_reply_in_parts_is_read(labelled: Path, tmp_path: Path) -> None:
+    with endpoint(lambda body, number: Response([{"type": "text", "text": "0"}])) as at:
+        found = asked(labelled, tmp_path / "a.jsonl", at)
+    assert (found.unclear, found.num_none) == ((), found.num_new)
+
+
 def test_a_busy_endpoint_is_asked_again_when_it_says(labelled: Path, tmp_path: Path) -> None:
     clear, notes = knows(read_pools(labelled, "train")), list[str]()
-    busy = [Response(status=429, headers={"Retry-After": "1"}), Response(status=503), Response(status=500)]
-    with endpoint(lambda body, number: busy[number] if number < 3 else clear(body, number)) as at:
+    soon = formatdate(time.time() + 1, usegmt=True)
+    busy = [
+        Response(status=429, headers={"Retry-After": "1.0"}),
+        Response(status=503, headers={"Retry-After": soon}),
+        Response(status=500),
+        Response(headers={"Content-Length": "5000"}),  # a connection that is cut off
+    ]
+    with endpoint(lambda body, number: busy[number] if number < 4 else clear(body, number)) as at:
         found = asked(labelled, tmp_path / "a.jsonl", at, note=notes.append)
-        assert len(at.requests) == found.num_new + 3
+        assert len(at.requests) == found.num_new + 4
     assert found.unclear == ()
     assert any("429" in note and "waiting 1 s" in note for note in notes)
 
