@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -135,11 +135,8 @@ def _run_marks(
     if table.backbone:
         paper = with_setting(paper, "encoder.backbone", table.backbone)
     wanted, ours = ({path: value for path, value, _ in described(one)} for one in (paper, made[0].settings))
-    found = [
-        f"{path} = {_text(ours.get(path))}, the paper: {_text(wanted.get(path))}"
-        for path in {**wanted, **ours}
-        if ours.get(path) != wanted.get(path) and path.partition(".")[0] != "scoring"
-    ]
+    different = [path for path in {**wanted, **ours} if ours.get(path) != wanted.get(path)]
+    found = [*dict.fromkeys(_setting_mark(path, wanted, ours) for path in different if not path.startswith("scoring."))]
     if table.labelled and all(abs(labelled - one) > 1e-9 for one in table.labelled):
         found.append(f"{labelled:.3g} labelled, the paper: {', '.join(f'{one:.3g}' for one in table.labelled)}")
     if made[0].resample_labels and labelled < 1:
@@ -147,6 +144,17 @@ def _run_marks(
     if len(made) < table.seeds:
         found.append(f"{len(made)} {'seed' if len(made) == 1 else 'seeds'}, the paper: {table.seeds}")
     return found
+
+
+def _setting_mark(path: str, wanted: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Return how a setting differs; of a part that one of the two lacks, that it does."""
+    names = path.split(".")
+    for whole in (".".join(names[:number]) for number in range(1, len(names))):
+        if wanted.get(whole, ...) is None:
+            return f"{whole}, the paper: none"
+        if ours.get(whole, ...) is None:
+            return f"no {whole}, the paper has it"
+    return f"{path} = {_text(ours.get(path))}, the paper: {_text(wanted.get(path))}"
 
 
 def prepare_hint(table: Table, data: Path) -> str | None:

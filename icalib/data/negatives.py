@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from icalib.core.errors import DataError
-from icalib.core.imports import Extensions
+from icalib.core.errors import DataError, SettingError
+from icalib.core.imports import Extensions, failed
 from icalib.core.seeding import child_seed
 from icalib.core.storage import local_path, location, pull
+from icalib.core.text import short_repr
 from icalib.data.splits import wording_key
 
 QUERY_BLOCK = 1024
@@ -109,9 +110,8 @@ def mine_block(block: QueryBlock) -> Rows:
     dialogue = np.asarray(np.load(index / "dialogue.npy", mmap_mode="r"))
     number = np.asarray(np.load(index / "query.npy", mmap_mode="r"))
     queries = range(block.start, block.stop)
-    scored = NEGATIVE_SAMPLERS.load(block.sampler).scores(index / SAMPLER_FOLDER, queries)
     negatives = np.empty((len(queries), block.num_negatives), dtype=np.int64)
-    for query, (rows, scores) in zip(queries, scored, strict=True):
+    for query, (rows, scores) in zip(queries, _scored(block, index, len(key)), strict=True):
         scores = np.round(scores, SCORE_DIGITS)
         eligible = (scores > 0) & (dialogue[rows] != dialogue[query])
         preferred = _best_first(rows[eligible], scores[eligible], block, query)
@@ -132,6 +132,30 @@ def mine_block(block: QueryBlock) -> Rows:
             )
         negatives[query - block.start] = chosen
     return negatives
+
+
+def _scored(block: QueryBlock, index: Path, num_rows: int) -> Iterator[tuple[Rows, Scores]]:
+    """Yield what the sampler yields for each query; a SettingError says that it can't be used, or that it failed."""
+    what, wanted, number = f"the negative sampler `{block.sampler}`", block.stop - block.start, 0
+    try:
+        sampler = NEGATIVE_SAMPLERS.load(block.sampler)
+        for rows, scores in sampler.scores(index / SAMPLER_FOLDER, range(block.start, block.stop)):
+            number, rows, scores = number + 1, np.asarray(rows), np.asarray(scores)
+            if rows.shape != scores.shape or rows.ndim != 1 or np.isnan(scores).any() or not _exist(rows, num_rows):
+                raise SettingError(
+                    f"{what} yielded the rows {short_repr(rows.tolist())} and scores {short_repr(scores.tolist())}; "
+                    f"expected a number, not NaN, for each of some rows from 0 to {num_rows - 1}."
+                )
+            if number <= wanted:
+                yield rows, scores
+    except Exception as error:
+        raise failed(f"{what} failed", error) from error
+    if number != wanted:
+        raise SettingError(f"{what} yielded {number} times for {wanted} queries; expected once for each.")
+
+
+def _exist(rows: Rows, num_rows: int) -> bool:
+    return not rows.size or (rows.min() >= 0 and rows.max() < num_rows)
 
 
 def _at_random(rng: np.random.Generator, num_rows: int) -> Iterator[int]:

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from icalib.core.combination import PAIR_LOGITS, PAIR_PROBS, POSTERIOR, Capabilities
 from icalib.core.component import Component, ComponentConfig, Settings
+from icalib.core.errors import SettingError
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]  # loss of each pair from its logit and label: [B], [B] → [B]
 PosteriorTask = Callable[[], Any]
@@ -70,7 +71,14 @@ class AbstractHead(Component, nn.Module):
 
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
         """Return the training loss of each pair [B]."""
-        return loss(self(features_BD, mean_B), labels_B)
+        found = loss(self(features_BD, mean_B), labels_B)
+        if found.shape != labels_B.shape:
+            name = getattr(type(loss), "__qualname__", "loss")
+            raise SettingError(
+                f"the loss {name} returned the shape {tuple(found.shape)} for {len(labels_B)} pairs; expected a value "
+                'for each pair. Leave it unreduced, e.g. by reduction="none".'
+            )
+        return found
 
     def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return all that `joint_loss` reads of each pair, parameters of the head included; [B, R]."""

@@ -164,5 +164,5 @@ def _json_values(path: Path, opening: str, closing: str) -> Iterator[Raw]:
             raise json.JSONDecodeError(f"expected nothing after {closing}", text, at)
     except (ValueError, RecursionError) as error:
         found, where = (error.msg, error.lineno) if isinstance(error, json.JSONDecodeError) else (str(error), line)
-        cure = "Fix the file or get it again (--skip-bad cannot skip this)."
+        cure = "Fix the file or get it again (prepare's --skip-bad can't skip this)."
         raise DataError(f"broken JSON: {found}", cure, path=path, line=where) from None

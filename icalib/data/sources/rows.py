@@ -112,7 +112,7 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
     taken: list[Raw] = []
     cure = (
         "Write a quote inside a quoted field twice, quote a field that begins with a quote or has a carriage return, "
-        "and end lines with a line feed (--skip-bad cannot skip this)."
+        "and end lines with a line feed (prepare's --skip-bad can't skip this)."
     )
 
     def lines() -> Iterator[str]:
@@ -138,7 +138,7 @@ def _csv_rows(path: Path) -> Iterator[Raw]:
             taken.clear()
     except csv.Error as error:
         for raw in taken:  # the zero bytes of UTF-16 break a line in two for `csv`
-            refuse_bad_bytes(replace(raw, cure="--skip-bad cannot skip this"))
+            refuse_bad_bytes(replace(raw, cure="prepare's --skip-bad can't skip this"))
         raise DataError(f"broken CSV: {error}", cure, path=path, line=taken[0].line) from error
 
 
