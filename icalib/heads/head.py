@@ -72,11 +72,10 @@ class AbstractHead(Component, nn.Module):
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
         """Return the training loss of each pair [B]."""
         found = loss(self(features_BD, mean_B), labels_B)
-        if found.shape != labels_B.shape:
-            name = getattr(type(loss), "__qualname__", "loss")
+        if not found.dim():  # a loss of whole pools has one value for each of these
             raise SettingError(
-                f"the loss {name} returned the shape {tuple(found.shape)} for {len(labels_B)} pairs; expected a value "
-                'for each pair. Leave it unreduced, e.g. by reduction="none".'
+                f"the loss returned one number for {len(labels_B)} pairs; expected a value for each of them. Leave it "
+                'unreduced, e.g. by reduction="none".'
             )
         return found
 

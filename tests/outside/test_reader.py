@@ -40,3 +40,23 @@ def test_the_reader_of_an_installed_package_is_found_and_detected(
     (tmp_path / "my_lab-1.0.dist-info" / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(tmp_path)
     assert open_source(EXPORT).reader == open_source(EXPORT, "zendesk").reader == "zendesk"
+
+
+@pytest.mark.parametrize(
+    ("returns", "words"),
+    [
+        ("None", "returned None, expected a Source"),
+        ("Source(files=(path,), dialogues=iter([]))", "whose dialogues, pools and answers are functions"),
+        ("1 / 0", r"failed: ZeroDivisionError: .*line 1\). Correct it"),
+    ],
+)
+def test_a_reader_with_a_mistake_is_named(
+    returns: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"wrong_reader_{len(returns)}"
+    (tmp_path / f"{module}.py").write_text(
+        f"from icalib.data.sources import *; mine = Reader(lambda path: {returns}, detects=lambda path: True)"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SettingError, match=f"the reader `{module}:mine` .*{words}"):
+        open_source(EXPORT, f"{module}:mine")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from icalib.core.errors import DataError, SettingError
-from icalib.core.imports import Extensions
-from icalib.core.text import abbreviated
+from icalib.core.imports import Extensions, failed
+from icalib.core.text import abbreviated, short_repr
 from icalib.data.sources.files import first_line
 from icalib.data.sources.records import Reader, Source, refuse_bad_bytes
 from icalib.data.sources.rows import kind_of, read_rows, row_files, row_of
@@ -55,13 +55,33 @@ def open_source(path: str | Path, format: str | None = None, options: Mapping[st
         if not path.exists():
             raise DataError("no such file or folder", "Check the path.", path=path)
         name = format or _detected(path, options.get("columns", {}))
-        reader = READERS.load(name)
-        source = reader.open(path, **{option: options.get(option, {}) for option in reader.options})
+        source = _opened(name, path, options)
         for file in source.files:
             first_line(file)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror or error}", "Check its permissions.", path=path) from error
     return replace(source, reader=name, unread=_unread(path, source))
+
+
+def _opened(name: str, path: Path, options: Mapping[str, Any]) -> Source:
+    """Open a source by a reader; a SettingError says that one from outside failed or returned something else."""
+    reader = READERS.load(name)
+    given = {option: options.get(option, {}) for option in reader.options}
+    if name in READERS.builtin:
+        return reader.open(path, **given)
+    try:
+        source: Any = reader.open(path, **given)
+    except OSError:
+        raise
+    except Exception as error:
+        raise failed(f"the reader `{name}` failed", error) from error
+    streams = ("dialogues", "pools", "answers")
+    if not (isinstance(source, Source) and all(callable(getattr(source, stream)) for stream in streams)):
+        raise SettingError(
+            f"the reader `{name}` returned {short_repr(source)}, expected a Source whose dialogues, pools and answers "
+            "are functions that stream them."
+        )
+    return source
 
 
 def _unread(path: Path, source: Source) -> tuple[str, ...]:
