@@ -182,27 +182,27 @@ def _ask_all(new: Mapping[Key, _Request], chat: Chat, file: AnswerFile, *, is_fi
         )
 
     def ask_some(keys: Sequence[Key]) -> None:
-        asked = {executor.submit(ask_one, key): key[1] for key in keys}
-        for done in as_completed(asked):
-            try:
-                done.result()
-            except RefusedRequestError as error:
-                refused[asked[done]] = error
-
-    keys = list(new)
-    first, others = keys[:_AT_A_TIME], keys[_AT_A_TIME:]
-    with ThreadPoolExecutor(_AT_A_TIME) as executor:
         try:
-            ask_some(first)
-            if is_first and refused and len(refused) == len(first):
-                raise next(iter(refused.values()))
-            if is_first and others and all(key in file.answers and file.answers[key].answer is None for key in first):
-                raise _unclear(file.answers[first[0]], len(first))
-            ask_some(others)
+            asked = {executor.submit(ask_one, key): key[1] for key in keys}
+            for done in as_completed(asked):
+                try:
+                    done.result()
+                except RefusedRequestError as error:
+                    refused[asked[done]] = error
         except BaseException:
             chat.stop()
             executor.shutdown(wait=False, cancel_futures=True)
             raise
+
+    keys = list(new)
+    first, others = keys[:_AT_A_TIME], keys[_AT_A_TIME:]
+    with ThreadPoolExecutor(_AT_A_TIME) as executor:
+        ask_some(first)
+        if is_first and refused and len(refused) == len(first):
+            raise next(iter(refused.values()))
+        if is_first and others and all(key in file.answers and file.answers[key].answer is None for key in first):
+            raise _unclear(file.answers[first[0]], len(first))
+        ask_some(others)
     return {pool_id: error.found for pool_id, error in refused.items()}
 
 

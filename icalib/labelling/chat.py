@@ -29,7 +29,7 @@ _UNFIT = (400, 413, 422)  # of one request's texts, if others are answered
 _TRIES = 7
 _BACKOFF_S = 1.0  # doubled with each try
 _MAX_WAIT_S = 600.0
-_SAID_AGAIN_S = 0.5
+_SAID_AGAIN_S = 0.5  # by which a wait must be longer than the one that was said
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 20
 
@@ -64,6 +64,7 @@ class Chat:
         if not re.fullmatch("[!-~]*", self._key):  # http.client would show it in its error
             raise SettingError(f"the key in {key_variable} has characters that no key has. Set it again.")
         self._opener = build_opener(_NoRedirects, *([ProxyHandler({})] if is_local else []))
+        self._said = ""
         self._interval_s, self._next, self._lock, self._stop = 60 / requests_per_minute, 0.0, Lock(), Event()
 
     def stop(self) -> None:
@@ -87,10 +88,13 @@ class Chat:
                     again = f" and asks to wait {seconds:.0f} s" if busy.seconds else ""
                     cure = "Try later, with fewer --requests-per-minute, or check --url"
                     raise self._error(f"{busy}{again}", cure) from None
+                said = f"{self._url} {busy}; waiting {seconds:.0f} s"
                 with self._lock:
-                    earlier, self._next = self._next, max(self._next, time.monotonic() + seconds)
-                if self._next > earlier + _SAID_AGAIN_S:  # not once for each request that was sent
-                    self._note(f"{self._url} {busy}; waiting {seconds:.0f} s")
+                    later = max(self._next, time.monotonic() + seconds)
+                    is_new = said != self._said or later > self._next + _SAID_AGAIN_S
+                    self._said, self._next = said, later
+                if is_new:  # not once for each request that was sent
+                    self._note(said)
         raise AssertionError  # count() has no end
 
     def _wait(self) -> None:
