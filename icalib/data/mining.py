@@ -140,7 +140,7 @@ def mine_split(
             progress(f"mine {split}", done, spill.num_rows)
     except DataError as error:
         number = len(np.unique(dialogues))
-        raise DataError(f"of the {number} dialogues of the {split} split {error.found}", error.cure) from error
+        raise DataError(f"the {split} split has {number} dialogues: {error.found}", error.cure) from error
     for index in indices:
         remove(index)
     return negatives

@@ -126,8 +126,8 @@ def mine_block(block: QueryBlock) -> Rows:
                     break
         else:
             raise DataError(
-                f"one has a response with {len(chosen)} different ones in the others, from which "
-                f"{block.num_negatives} wrong candidates are to be chosen",
+                f"a response has {len(chosen)} other responses to choose {block.num_negatives} negatives from "
+                "(different, and from other dialogues of its split)",
                 "Prepare more dialogues, give each a `split` so that none is so small, or ask for fewer --candidates.",
             )
         negatives[query - block.start] = chosen

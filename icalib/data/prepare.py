@@ -227,7 +227,7 @@ def _remarks(pool_set: PoolSet, num_copies: int) -> Iterator[str]:
     """Yield what is unusual; `num_copies` counts texts of validation or test that occur in another split, too."""
     empty = [split for split, number in pool_set.num_pools.items() if not number]
     if empty:
-        cure = "; methods need them: prepare more dialogues, or give some of them a `split`" * (empty != ["train"])
+        cure = "; methods need them: prepare more dialogues, or give some of them a `split`"
         yield f"there are no {' and no '.join(empty)} pools" + (_NO_TRAINING if "train" in empty else cure)
     for which, number_of in (("without a", pool_set.num_unanswerable), ("with several", pool_set.num_several_right)):
         if number_of:

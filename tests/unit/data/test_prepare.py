@@ -138,29 +138,29 @@ def test_bad_records_stop_or_are_set_aside(tmp_path: Path) -> None:
     assert "2 records were left out" in notes[0]
 
 
-def test_two_processes_may_prepare_the_same_folder(tmp_path: Path) -> None:
-    source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
-    done: list[str] = []
+def prepare_meanwhile(source: Path, out: Path, num_candidates: int, done: list[str]) -> Callable[..., None]:
+    """What another process does when the first one reports progress; `done` receives its digest."""
 
-    def prepare_again(*_: object) -> None:
+    def progress(*_: object) -> None:
         if not done:
-            done.append(prepare(source, out, PrepareSettings(num_candidates=3)).digest)
+            done.append(prepare(source, out, PrepareSettings(num_candidates=num_candidates)).digest)
 
-    outer = prepare(source, out, PrepareSettings(num_candidates=3), progress=prepare_again)
+    return progress
+
+
+def test_two_processes_may_prepare_the_same_folder(tmp_path: Path) -> None:
+    source, out, done = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools", list[str]()
+    progress = prepare_meanwhile(source, out, 3, done)
+    outer = prepare(source, out, PrepareSettings(num_candidates=3), progress=progress)
     assert done == [outer.digest] == [read_pool_set(out).digest]
     assert {path.name for path in tmp_path.iterdir()} == {"d.jsonl", "pools"}
 
 
 def test_of_two_processes_that_prepare_other_pools_the_slower_one_is_refused(tmp_path: Path) -> None:
-    source, out = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools"
-    done: list[str] = []
-
-    def prepare_others(*_: object) -> None:
-        if not done:
-            done.append(prepare(source, out, PrepareSettings(num_candidates=4)).digest)
-
+    source, out, done = corpus(tmp_path / "d.jsonl", 60), tmp_path / "pools", list[str]()
+    progress = prepare_meanwhile(source, out, 4, done)
     with pytest.raises(SettingError, match=r"prepared from other inputs \(num_candidates\)"):
-        prepare(source, out, PrepareSettings(num_candidates=3), progress=prepare_others)
+        prepare(source, out, PrepareSettings(num_candidates=3), progress=progress)
     assert done == [read_pool_set(out).digest]
     assert {path.name for path in tmp_path.iterdir()} == {"d.jsonl", "pools"}
 
