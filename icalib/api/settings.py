@@ -218,10 +218,8 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     labelled_fraction(template)
     check_preset(template.preset, methods)
     names = list(dict.fromkeys([*UNTRAINED, *methods]))
-    check_settings(
-        template.settings, [composed(name, template.preset, template.settings, lenient=True) for name in names]
-    )
     runs = [run_settings(name, template, lenient=True) for name in names]
+    check_settings(template.settings, [config.settings for config in runs])
     return [
         config.model_copy(update={"seed": seed})
         for seed in range(1, seeds + 1)

@@ -99,8 +99,8 @@ def pull(path: Path, *, leave_out: str = "") -> list[Path]:
     with FileLock(_mirrors().parent / ".locks" / content_digest(str(path))):
         there = store.files(path).items()
         found = {here: facts for here, facts in there if leave_out not in here.relative_to(path).parts}
-        for here in [here for here in found if here.name in BEGINNINGS and here.is_file()]:
-            if here.is_file() and _is_newer_there(here, found[here]):
+        for here, facts in found.items():
+            if here.name in BEGINNINGS and here.is_file() and _is_newer_there(here, facts):
                 remove_path(here.parent)
         newer = [here for here, facts in found.items() if _is_newer_there(here, facts)]
         _markers_last(newer, lambda here: store.download(here, found[here]))

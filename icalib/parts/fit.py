@@ -243,6 +243,6 @@ def _offsets(
     offsets = np.append(0, np.cumsum(pool_sizes(row_N))).astype(np.int32)
     row_P = row_N[offsets[:-1]]
     intents = intents.filter(pc.field("row").isin(row_P)).sort_by("row")
-    of_pools = intents["intents"] if len(intents) == len(row_P) else None
+    of_pools = intents["intents"] if len(intents) == len(row_P) else pa.nulls(len(row_P), _INTENTS)
     lists = [pa.ListArray.from_arrays(offsets, logits[view]) for view in VIEWS]
-    return pa.table([row_P, *lists, pa.nulls(len(row_P), _INTENTS) if of_pools is None else of_pools], OFFSET_SCHEMA)
+    return pa.table([row_P, *lists, of_pools], schema=OFFSET_SCHEMA)
