@@ -94,7 +94,6 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     """Resolve and check the arguments of `sweep`; return also the run that proposals change, and what to say of it."""
     from icalib.data.pools import read_pool_set
     from icalib.pipeline.run import check_fits
-    from icalib.sweeps.checks import check_metrics
     from icalib.sweeps.folder import SweepSettings
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
     from icalib.sweeps.study import proposals
@@ -127,7 +126,6 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
         command=command_line(),
     )
     check_fits(base, read_pool_set(base.data))
-    check_metrics(chosen.metrics, base)
     first, *_ = proposals(chosen, base.settings, settings.sampler, 1)  # errors in the space come before anything starts
     return chosen, settings, base, _ignored(chosen, template.settings, first)
 

@@ -31,7 +31,7 @@ from pydantic_core.core_schema import SerializerFunctionWrapHandler
 from icalib.core.combination import Combinable
 from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import file_digest, is_file
-from icalib.core.imports import binds_class, import_object, is_import_path
+from icalib.core.imports import import_object
 from icalib.core.storage import local_path, location
 from icalib.core.text import short_repr, shortened
 
@@ -168,12 +168,6 @@ def _kebab(name: str) -> str:
 
 def _imported_class(path: str) -> Any:
     module_name, _, name = path.rpartition(".")
-    if is_import_path(module_name) and not binds_class(module_name, name):
-        # a config from elsewhere may name any module, and importing one runs it
-        raise SettingError(
-            f"no component `{path}`: the module {module_name} defines no component class `{name}`, so it was not "
-            "imported. Check the name."
-        )
     return import_object(module_name, name, "component")
 
 

@@ -73,22 +73,6 @@ def _extends_icalib(package: importlib.metadata.Distribution) -> bool:
     return requires or any(point.group.startswith("icalib.") for point in package.entry_points)
 
 
-def binds_class(path: str, name: str) -> bool:
-    """Whether a module's source defines or imports a class, without running it; True where this can't be known."""
-    source = None if path in sys.modules else _source(path)
-    if source is None:
-        return True
-    try:
-        statements = ast.parse(source).body
-    except (SyntaxError, ValueError):
-        return True  # the import reports it
-    return any(
-        (isinstance(node, ast.ClassDef) and node.name == name and bool(node.bases))
-        or (isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names))
-        for node in statements
-    )
-
-
 def docstring(path: str) -> str | None:
     """Return the docstring of a module without running it; None if it has no docstring or no source."""
     source = _source(path)

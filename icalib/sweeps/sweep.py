@@ -30,7 +30,6 @@ from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import RunContext, run
 from icalib.stages.executor import Executor
 from icalib.stages.resources import Resources
-from icalib.sweeps.checks import not_applicable
 from icalib.sweeps.folder import Best, SweepFolder, SweepSettings
 from icalib.sweeps.space import Space
 from icalib.sweeps.study import Rungs, SweepStudy, settings_of
@@ -340,7 +339,10 @@ def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[st
     found = finished.result["validation"]
     for name in metrics:
         if name not in found:
-            raise SettingError(not_applicable(name, config))
+            raise SettingError(
+                f"the space tunes {name} ({find_metric(name).description}), which does not apply to the validation "
+                f"pools of {config.data}. Name another metric in METRICS, or prepare pools that it is about."
+            )
 
 
 class EpochReports:

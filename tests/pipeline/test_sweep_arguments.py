@@ -14,9 +14,6 @@ import icalib
 from icalib.api.sweeps import SweepKeywords, dry_sweep
 from icalib.cli import main
 from icalib.core.errors import SettingError
-from icalib.data.prepare import PrepareSettings, prepare
-from icalib.data.simulate import simulate
-from icalib.sweeps.checks import check_metrics
 from icalib.sweeps.sweep import run_here
 from icalib.sweeps.trials import sweep_trials
 
@@ -34,13 +31,6 @@ def grid():
     return [{"folder": folder} for folder in ("/nowhere", "/nowhere/else")]
 '''
 TUNES_NONE = SHARDS.replace('{"F1": "maximize"}', '{"R@1": "maximize", "ECE_none": "minimize"}')
-
-
-def test_a_metric_that_does_not_apply_is_refused_before_anything_runs(tiny_pools: Path, tmp_path: Path) -> None:
-    space = written_space(tmp_path, "none", TUNES_NONE)
-    with pytest.raises(SettingError, match=r"tunes ECE_none .*does not apply to the validation pools of .*METRICS"):
-        icalib.sweep(space.file, tiny_pools, labelled=0.3, runs=tmp_path / "runs", executor="local")
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_trial_without_the_metric_fails_with_that_cause(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
@@ -71,17 +61,6 @@ def test_a_sweep_without_a_complete_trial_has_failed(
     said = capsys.readouterr().err
     assert "trial 1 failed" in said
     assert "No trial was completed" in said
-
-
-def test_metrics_apply_where_some_pools_have_no_right_candidate(tmp_path: Path, tiny_bert: Path) -> None:
-    simulate(tmp_path / "dialogues.jsonl", num_dialogues=100, seed=5)
-    prepare(tmp_path / "dialogues.jsonl", tmp_path / "quarter", PrepareSettings(num_candidates=4, unanswerable=0.25))
-    base = small_settings("bm25", tmp_path / "quarter", tiny_bert, limit={"validation": 40})
-    check_metrics(["F1", "AUROC_none", "ECE_none"], base)
-    with pytest.raises(SettingError, match="MRR"):
-        check_metrics(["F1", "MRR"], base)
-    with pytest.raises(SettingError, match="ECE_none"):  # p_none isn't fitted to so few
-        check_metrics(["ECE_none"], small_settings("bm25", tmp_path / "quarter", tiny_bert, limit={"validation": 6}))
 
 
 def test_a_setting_that_the_space_replaces_is_named(

@@ -8,15 +8,7 @@ from typing import Any, final
 import pytest
 from pydantic import Field, SerializeAsAny
 
-from icalib.core.component import (
-    Component,
-    ComponentConfig,
-    Settings,
-    component_class,
-    has_setting,
-    with_setting,
-    with_settings,
-)
+from icalib.core.component import Component, ComponentConfig, Settings, has_setting, with_setting, with_settings
 from icalib.core.errors import SettingError
 from icalib.core.job import identity_of
 from icalib.heads.linear import AbstractHead
@@ -129,32 +121,6 @@ def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
     with pytest.raises(SettingError, match=hint):
         with_setting(Car(), path, 1)
     assert not has_setting(Car(), path)
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "is_run"),
-    [
-        ("Head = print('run')", "trap.Head", False),
-        ("class Head: print('run')", "trap.Head", False),
-        ("class Head(dict): print('run')", "trap.Head", True),
-        ("from os import getcwd as Head; print('run')", "trap.Head", True),
-    ],
-)
-def test_a_module_without_such_a_class_is_not_run(
-    source: str,
-    target: str,
-    is_run: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    name = f"trap{abs(hash(source))}"
-    (tmp_path / f"{name}.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SettingError):
-        component_class(target.replace("trap", name), Component)
-    assert (capsys.readouterr().out == "run\n") == is_run
-    assert (name in sys.modules) == is_run
 
 
 def test_an_edited_component_from_outside_has_another_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
