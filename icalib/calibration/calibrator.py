@@ -27,7 +27,9 @@ _FAR = 1e3  # the ratio of a unit to those that a search from it doesn't find
 _TIED = 1e-12  # candidates that differ by less, relative to their logits, differ by rounding
 
 
-class _Given(NamedTuple):  # what some calibrators read besides logits and labels
+class Given(NamedTuple):
+    """What some calibrators read besides logits and labels; see `AbstractCalibrator.fit`."""
+
     train_prior: float | None
     sizes_P: IntArray | None
 
@@ -69,9 +71,9 @@ class AbstractCalibrator(Component):
                 f"Expected scores up to {_LARGEST_SCORE:g}: correct it, or divide all scores by one number.",
                 field="score",
             )
-        return self._fit(logit_N, label_N, _Given(train_prior, sizes_P))
+        return self._fit(logit_N, label_N, Given(train_prior, sizes_P))
 
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> FittedMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> FittedMap:
         raise NotImplementedError
 
 
@@ -83,7 +85,7 @@ class Temperature(AbstractCalibrator):
         """Temperature scaling has no settings."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> AffineMap:
         return AffineMap(slope=_best_slope(logit_N, lambda scaled_N: nll_from_logits(scaled_N, label_N)), offset=0.0)
 
 
@@ -95,7 +97,7 @@ class Platt(AbstractCalibrator):
         """Platt scaling has no settings."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> AffineMap:
         return fit_affine(logit_N, label_N)
 
 
@@ -107,7 +109,7 @@ class Isotonic(AbstractCalibrator):
         """Isotonic regression has no settings."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> IsotonicMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> IsotonicMap:
         from sklearn.isotonic import IsotonicRegression
 
         model = IsotonicRegression(y_min=0, y_max=1).fit(logit_N, label_N)
@@ -139,7 +141,7 @@ class PriorShift(AbstractCalibrator):
             return self.model_copy(update={"gamma": gamma})
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> AffineMap | FocalInverseMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> AffineMap | FocalInverseMap:
         train_prior = given.train_prior
         if train_prior is None or not 0 < train_prior < 1:
             raise SettingError(
@@ -168,7 +170,7 @@ class PoolSoftmax(AbstractCalibrator):
         """A softmax over pools has no settings."""
 
     @override
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: _Given) -> PoolSoftmaxMap | AffineMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> PoolSoftmaxMap | AffineMap:
         sizes_P, of_pairs = given.sizes_P, fit_affine(logit_N, label_N)
         if sizes_P is None:
             return of_pairs

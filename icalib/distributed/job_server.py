@@ -181,7 +181,10 @@ def uploaded_code(folder: Path) -> dict[str, Any]:
 
 def _prepare_environment(address: str | None) -> None:
     if address is not None:
-        parts = urlsplit(address)
+        try:
+            parts = urlsplit(address)
+        except ValueError:  # e.g. half of an IPv6 address
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             shown = address.replace(parts.netloc, parts.netloc.rpartition("@")[2])  # without a password
             raise SettingError(

@@ -119,8 +119,8 @@ def start(
                 stop()  # which removes its folder
                 raise
             return
-        head = urlsplit(address if "//" in address else f"//{address}")
         try:
+            head = urlsplit(address if "//" in address else f"//{address}")
             if head.hostname and head.port:  # Ray itself retries for minutes and prints every attempt
                 socket.create_connection((head.hostname, head.port), timeout=_CONNECT_TIMEOUT_S).close()
             ray.init(address=address, **shared)

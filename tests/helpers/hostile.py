@@ -18,13 +18,6 @@ LEAVES: tuple[Any, ...] = (
     "x" * 5000, "\ud800", "nan", "1", "2020-01-01", "mc-dropout", "os.path", "../x", "this.that", [], [[]], {},
     {"": {}}, [None], {"target": "os.path"}, {"target": []}, [1, "a", None], "icalib.heads.linear.LinearHead",
 )  # fmt: skip
-VALUES = st.recursive(
-    st.sampled_from(LEAVES) | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=4),
-    max_leaves=8,
-)
-"""What JSON and YAML can hold."""
-
 YAML_TEXTS = st.one_of(
     st.sampled_from([
         "{a: ", "[1, 2]", "[" * 3000, "{a: " * 2000, "!!int ''", "!!bool x", "!!float x", "!!timestamp x",

@@ -7,7 +7,7 @@ from typing import final
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from icalib.calibration.calibrator import AbstractCalibrator
+from icalib.calibration.calibrator import AbstractCalibrator, Given
 from icalib.calibration.fitted import AffineMap
 from icalib.core.combination import PAIR_PROBS, Capabilities
 from icalib.metrics.pairs import FloatArray, IntArray
@@ -29,7 +29,7 @@ class MeanMatching(AbstractCalibrator):
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def _fit(self, logit_N: FloatArray, label_N: IntArray, train_prior: float | None) -> AffineMap:
+    def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> AffineMap:
         def excess(offset: float) -> float:
             return float(expit(logit_N + offset).mean() - label_N.mean())
 

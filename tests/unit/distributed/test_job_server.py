@@ -149,7 +149,9 @@ def test_submitting_the_same_job_twice(
     assert job.id == (f"renamed-{RUN.work}-2" if outcome == "submitted" else first.id)
 
 
-@pytest.mark.parametrize("address", ["head:8265", "ray://head:10001", "os://x", "http://", "http://me:pw@head:8265"])
+@pytest.mark.parametrize(
+    "address", ["http://[::1", "head:8265", "ray://head:10001", "os://x", "http://", "http://me:pw@head:8265"]
+)
 def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(SettingError, match=r"http://127\.0\.0\.1:8265"):
         JobServer(address)

@@ -36,7 +36,7 @@ def test_workers_that_scripts_start_can_be_cancelled(monkeypatch: pytest.MonkeyP
         signal.signal(signal.SIGINT, earlier)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "no-such-host.invalid:{port}"])
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "no-such-host.invalid:{port}", "[::1"])
 @pytest.mark.timeout(30)
 def test_a_cluster_that_does_not_listen_is_reported_without_retries_of_ray(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
