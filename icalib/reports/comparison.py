@@ -23,7 +23,7 @@ from icalib.metrics.summary import over_seeds
 Result = Mapping[str, Any]
 """What `--json` prints and result.json holds."""
 
-COLUMNS = ("R@1", "R@2", "R@5", "MAP", "F1", "P", "R", "ECE", "NLL", "Brier", "AURC")
+COLUMNS = ("R@1", "R@2", "R@5", "MAP", "F1", "ECE", "ECE_top1", "NLL", "Brier", "AURC")
 """Metrics of the comparison table, in order."""
 
 SHIFT_COLUMNS = ("R@1", "MAP", "ECE", "ECE_adaptive", "NLL", "Brier")

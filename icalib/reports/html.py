@@ -45,17 +45,18 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
     results = run_results(runs)
     shifts = shift_results(runs)
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)
+    calibrators = [name for name in POST_HOC if any(post_hoc_tag("NLL", name) in one["test"] for one in results)]
     page = write_page(
         "report.html.j2",
         out,
         title=title,
         columns={name: find_metric(name) for name in columns},
-        parts=[_data_part(name, group, columns) for name, group in by_data(results).items()],
+        parts=[_data_part(name, group, columns, calibrators) for name, group in by_data(results).items()],
         has_rounds=any(run.round_folders for run in runs),
         shift_columns={name: find_metric(name) for name in shift_columns},
         shifts=[(title, rows := method_rows(group), _best(rows, shift_columns)) for title, group in by_shift(shifts)],
         post_hoc_metrics=_POST_HOC_METRICS,
-        calibrators=list(POST_HOC),
+        calibrators=calibrators,
         promise_note=HOW_TO_READ,
         part_headings=part_table.HEADINGS,
         promise_headings=("method", *HEADINGS),
@@ -68,7 +69,9 @@ def _best(rows: Sequence[MethodRow], columns: Sequence[str]) -> dict[str, set[st
     return {metric: best_labels(rows, metric) for metric in columns}
 
 
-def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> dict[str, Any]:
+def _data_part(
+    name: str, results: Sequence[Result], columns: Sequence[str], calibrators: Sequence[str]
+) -> dict[str, Any]:
     rows = method_rows(results)
     runs = {row.label: row.runs for row in rows}
     every = [run for members in runs.values() for run in members]
@@ -93,7 +96,7 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
         "part_rows": part_table.part_rows(first),
         "commands": list(dict.fromkeys(run["command"] for run in facts)),
         "environments": list(dict.fromkeys(run["environment"] for run in facts)),
-        "post_hoc": [(row, cells) for row in rows if (cells := _post_hoc(row))],
+        "post_hoc": [(row, cells) for row in rows if (cells := _post_hoc(row, calibrators))],
         "risk_coverage": figure_json(charts.risk_coverage_figure(scores)),
         "promises": [(method["row"].label, *promise_cells(runs[method["row"].label][0])) for method in methods],
         "verdict": verdict_of(every, tests),
@@ -103,11 +106,11 @@ def _data_part(name: str, results: Sequence[Result], columns: Sequence[str]) -> 
     }
 
 
-def _post_hoc(row: MethodRow) -> list[list[tuple[str, bool]]]:
+def _post_hoc(row: MethodRow, calibrators: Sequence[str]) -> list[list[tuple[str, bool]]]:
     """Return each metric's names as it is and after each calibrator, and which is lowest; empty if unmeasured."""
     cells: list[list[tuple[str, bool]]] = []
     for metric in _POST_HOC_METRICS:
-        names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in POST_HOC))
+        names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in calibrators))
         shown = {name: round(mean, 3) for name in names if (mean := row.mean(name)) is not None}
         if len(shown) < 2:
             return []

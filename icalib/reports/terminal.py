@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from icalib.metrics.judged import Estimate
     from icalib.score_files.calibrator import Calibrator
 
-_IMPORTANT = ("R@1", "MAP", "ECE", "NLL", "F1", "Brier", "AURC", "P", "R", "R@2", "R@5")
+_IMPORTANT = ("R@1", "MAP", "ECE", "ECE_top1", "NLL", "F1", "Brier", "AURC", "R@2", "R@5")
 """Metrics in the order in which a narrow terminal makes room for them."""
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 
