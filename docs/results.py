@@ -40,7 +40,7 @@ _MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.D
 _PACKAGES = ("torch", "transformers", "ray", "deepspeed")
 """Packages whose versions a table's file names, those that change numbers."""
 USUAL_VERSIONS = {
-    "icalib": "0.1.0",
+    "icalib": "0.2.0",
     "torch": "2.13.0",
     "transformers": "5.23.0",
     "ray": "2.60.0",
