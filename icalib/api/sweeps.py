@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -11,7 +12,7 @@ from icalib.api.results import Sweep
 from icalib.api.session import Session, command_line, session
 from icalib.api.settings import preset_settings, run_settings
 from icalib.core.errors import SettingError
-from icalib.core.files import content_digest
+from icalib.core.files import content_digest, file_digest
 from icalib.core.job import from_outside
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     base = run_settings(method, template)
     settings = SweepSettings(
         space=chosen.name,
-        space_digest=chosen.digest,
+        space_digest=_space_digest(chosen),
         method=base.method,
         method_digest=_digest(base.settings),
         data=base.data,
@@ -128,6 +129,12 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     check_fits(base, read_pool_set(base.data))
     first, *_ = proposals(chosen, base.settings, settings.sampler, 1)  # errors in the space come before anything starts
     return chosen, settings, base, _ignored(chosen, template.settings, first)
+
+
+def _space_digest(space: Space) -> str:
+    """Return the digest of a space's file, and of the files of metrics that it names by import path."""
+    modules = [sys.modules[name.partition(":")[0]].__file__ for name in space.metrics if ":" in name]
+    return content_digest([space.digest, *map(file_digest, filter(None, modules))]) if modules else space.digest
 
 
 def _digest(method: Method) -> str:

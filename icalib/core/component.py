@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core.core_schema import SerializerFunctionWrapHandler
 
 from icalib.core.combination import Combinable
-from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.errors import ComponentError, RunFolderError, SettingError
 from icalib.core.files import file_digest, is_file
 from icalib.core.imports import import_object
 from icalib.core.storage import local_path, location
@@ -144,11 +144,11 @@ def component_class(target: Any, base: type[Component]) -> type[Component]:
         raise SettingError(f"no component {short_repr(target)}; expected a name. {_choices(base)}")
     found = _imported_class(target) if "." in target else components(base).get(target)
     if found is None:
-        raise SettingError(f"no {base.__name__} `{shortened(target)}`. {_choices(base)}")
+        raise ComponentError(f"no {base.__name__} `{shortened(target)}`. {_choices(base)}")
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise SettingError(f"`{target}` is not a subclass of {base.__name__}, which this setting requires.")
+        raise ComponentError(f"`{target}` is not a subclass of {base.__name__}, which this setting requires.")
     if not _is_concrete(found):
-        raise SettingError(f"`{target}` is abstract; name one of its subclasses, which are marked @final.")
+        raise ComponentError(f"`{target}` is abstract; name one of its subclasses, which are marked @final.")
     return found
 
 
@@ -168,7 +168,10 @@ def _kebab(name: str) -> str:
 
 def _imported_class(path: str) -> Any:
     module_name, _, name = path.rpartition(".")
-    return import_object(module_name, name, "component")
+    try:
+        return import_object(module_name, name, "component")
+    except SettingError as error:
+        raise ComponentError(str(error)) from error
 
 
 def components(base: type[Component]) -> dict[str, type[Component]]:

@@ -38,6 +38,10 @@ class SettingError(IcalibError):
     """A setting that is out of its range, misspelt, or in conflict with another."""
 
 
+class ComponentError(SettingError):
+    """A component that there isn't, or that can't be imported."""
+
+
 class RunFolderError(IcalibError):
     """A run folder or cache entry that this version can't use."""
 

@@ -7,17 +7,22 @@ import importlib
 import importlib.metadata
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from icalib.core.errors import IcalibError, SettingError
 from icalib.core.text import shortened
+
+_NOT_THEIRS = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), f"{Path(__file__).parents[1]}/", "<")
+"""Beginnings of the files in which a user's mistake may end, but isn't."""
 
 
 def is_import_path(path: str) -> bool:
@@ -98,7 +103,8 @@ def failed(what: str, error: BaseException) -> IcalibError:
     if isinstance(error, IcalibError):
         return error
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    where = "".join(f" ({last.filename}, line {last.lineno})" for last in (theirs or frames)[-1:])
     return SettingError(f"{what}: {type(error).__name__}: {shortened(str(error), 300)}{where}. Correct it.")
 
 

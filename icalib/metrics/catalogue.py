@@ -41,7 +41,10 @@ def find_metric(reference: str) -> Metric:
     if reference in known_metrics():
         return known_metrics()[reference]
     if ":" in reference:
-        return OUTSIDE.load(reference)
+        found = OUTSIDE.load(reference)
+        if known_metrics().get(found.name, found) is not found:
+            raise SettingError(f"{reference}: there already is a metric {found.name!r}. Give this one another name.")
+        return found
     near = get_close_matches(reference, known_metrics(), n=3)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise SettingError(

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, final
 import numpy as np
 
 from icalib.core.errors import SettingError
+from icalib.core.imports import failed
 from icalib.metrics.calibration import BinSums
 from icalib.metrics.classification import Decision
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores, ratio
@@ -162,7 +163,20 @@ class Metric:
         return -1 if self.direction == "minimize" else 1
 
     def of(self, samples: PoolSamples) -> FloatArray:
-        """Return its values on samples of pools, [R]."""
+        """Return its values on samples of pools, [R]; a SettingError names a metric that fails, or returns others."""
+        try:
+            found = self._values(samples)
+        except Exception as error:
+            raise failed(f"the metric {self.name!r}", error) from error
+        if np.shape(found) != samples.times.shape[:1]:
+            raise SettingError(
+                f"the metric {self.name!r} returned values of shape {np.shape(found)}; expected one for each of "
+                f"{len(samples.times)} samples from `function`, or for each of {samples.evaluation.scores.num_pools} "
+                "pools from `per_pool`."
+            )
+        return found
+
+    def _values(self, samples: PoolSamples) -> FloatArray:
         if self.function is not None:
             return self.function(samples)
         assert self.per_pool is not None  # checked at construction

@@ -19,8 +19,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
 from icalib.core.component import has_setting, with_settings
-from icalib.core.errors import Abandoned, SettingError
+from icalib.core.errors import Abandoned, ComponentError, SettingError
 from icalib.core.files import reading
+from icalib.core.job import from_outside
 from icalib.core.locks import FileLock
 from icalib.core.seeding import child_seed
 from icalib.methods.method import Method
@@ -123,6 +124,8 @@ _SEED = 1
 
 _SETTINGS = "settings"
 _ERROR = "error"
+_OUTSIDE = "components"
+"""Of a trial: its components from outside, with the digests of their files."""
 
 
 class RefusedSettings(SettingError):
@@ -143,8 +146,8 @@ class SweepStudy:
 
     One process at a time proposes trials and records outcomes; those of trials only report (see `Rungs`). Without a
     `journal` the study is in memory; `num_trials` None means all points of a grid, else 20. A SettingError says that
-    the space proposes settings that `base` doesn't have, or only ones that it refuses, a DamagedFileError that the
-    journal can't be read.
+    the space proposes settings that `base` doesn't have, or only ones that it refuses, or that a component was edited
+    after a trial, a DamagedFileError that the journal can't be read.
     """
 
     def __init__(
@@ -164,7 +167,21 @@ class SweepStudy:
             directions=list(space.metrics.values()),
             load_if_exists=True,
         )
+        self._check_components()
+        self.refusals: list[str] = []
+        """Why proposals of this process were left out."""
         self._interrupted = [trial.number for trial in self.trials() if trial.state == TrialState.RUNNING]
+
+    def _check_components(self) -> None:
+        """Refuse trials that ran with earlier code of a component: new ones can't be compared with them."""
+        for trial in self.trials():
+            before = trial.user_attrs.get(_OUTSIDE) if trial.state != TrialState.RUNNING else None
+            if before and before != (now := from_outside(with_settings(self._base, settings_of(trial)))):
+                edited = ", ".join(name for name in before if now.get(name) != before[name])
+                raise SettingError(
+                    f"trial {trial.number} ran before {edited} was edited. Use --fresh to replace the sweep, or "
+                    "another --experiment to keep both."
+                )
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials but those that were left out before they started."""
@@ -183,7 +200,9 @@ class SweepStudy:
                 settings = settings_of(trial)
                 if error_of(trial) is not None:
                     self._set_attribute(trial.number, _ERROR, None)
-                return Proposal(trial.number, settings, with_settings(self._base, settings))
+                method = with_settings(self._base, settings)
+                self._set_attribute(trial.number, _OUTSIDE, from_outside(method))
+                return Proposal(trial.number, settings, method)
             self._use_sampler_of(trial.number)
             return self._proposed(live_trial(self._study, trial.number))
         return self._proposed(self._ask()) if len(self.trials()) < self.num_trials else None
@@ -199,11 +218,13 @@ class SweepStudy:
                 self._study.tell(trial.number, state=TrialState.FAIL)
                 if not isinstance(error, RefusedSettings):
                     raise
+                self.refusals.append(str(error))
                 refusals += 1
                 if refusals > _MAX_REFUSALS:
                     raise _nothing_feasible(self._space, error) from error
                 trial = self._ask()
                 continue
+            trial.set_user_attr(_OUTSIDE, from_outside(method))
             trial.set_user_attr(_SETTINGS, settings)
             return Proposal(trial.number, settings, method)
 
@@ -218,7 +239,7 @@ class SweepStudy:
         """Use a trial's own sampler: what it draws depends on the trials before, not on when they were interrupted."""
         self._study.sampler = _sampler_of(self._sampler, number)
 
-    def _set_attribute(self, number: int, name: str, value: str | None) -> None:
+    def _set_attribute(self, number: int, name: str, value: Any) -> None:
         live_trial(self._study, number).set_user_attr(name, value)
 
     def tell_complete(self, number: int, values: Sequence[float]) -> None:
@@ -300,7 +321,9 @@ def feasible_points(space: Space, base: Method) -> list[dict[str, Any]]:
 
 
 def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:
-    """Return the method with a proposal's settings; RefusedSettings for values, SettingError for unknown settings."""
+    """Return the method with a proposal's settings; RefusedSettings for values, SettingError for unknown
+    settings and components.
+    """
     unknown = [
         path
         for path in settings
@@ -308,6 +331,8 @@ def changed_method(base: Method, settings: Mapping[str, Any]) -> Method:
     ]
     try:
         method = with_settings(base, settings)
+    except ComponentError:
+        raise
     except SettingError as error:
         if unknown:
             raise SettingError(f"the space proposes a setting that does not exist: {error}") from error

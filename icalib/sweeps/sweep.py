@@ -19,6 +19,7 @@ import numpy as np
 from icalib.core.component import Settings, Stored, with_settings
 from icalib.core.errors import Abandoned, IcalibError, SettingError
 from icalib.core.events import Emit, EpochFinished, Event, Message, Progress, StageFinished, StageStarted
+from icalib.core.imports import failed
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder, read_config
 from icalib.core.stage_cache import remove_stage
@@ -168,6 +169,8 @@ def sweep(
             run_trials(trials)
             if trials.refusal is not None:
                 raise trials.refusal
+            if study.refusals:
+                context.emit(Message(f"{len(study.refusals)} proposals were left out; the last: {study.refusals[-1]}"))
         winner = study.winner()
         if winner is not None:
             chosen = settings_of(winner)
@@ -218,7 +221,7 @@ def _check_same(folder: SweepFolder, settings: SweepSettings) -> None:
     if different:
         what = {
             "data_digest": f"began on other pools than those in {settings.data} now",
-            "space_digest": f"began before the space `{settings.space}` was edited",
+            "space_digest": f"began before the space `{settings.space}` or a metric of it was edited",
             "method_digest": f"began with other defaults of `{settings.method}`, in its code, icalib's or a component",
         }.get(different[0], f"has other settings ({', '.join(different[:5])})")
         raise SettingError(
@@ -328,8 +331,8 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
         return {"state": "pruned"}
     except IcalibError as error:
         return {"state": "failed", "error": str(error)}
-    except Exception as error:
-        return {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+    except (Exception, SystemExit) as error:
+        return {"state": "failed", "error": str(failed("the run ended", error))}
     values = [mean_of(finished, "validation", metric)[0] for metric in settings.metrics]
     return {"state": "complete", "values": values, "watched": is_watched}
 
@@ -341,7 +344,8 @@ def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[st
         if name not in found:
             raise SettingError(
                 f"the space tunes {name} ({find_metric(name).description}), which does not apply to the validation "
-                f"pools of {config.data}. Name another metric in METRICS, or prepare pools that it is about."
+                f"pools of {config.data}, or is NaN for all of them. Name another metric in METRICS, or prepare pools "
+                "that it is about."
             )
 
 

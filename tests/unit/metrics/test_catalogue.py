@@ -2,13 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
 
+import numpy as np
 import pytest
 
 from icalib.core.errors import SettingError
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.catalogue import find_metric, known_metrics, metric_tag, metrics_among
 from icalib.metrics.metric import Metric
+from icalib.metrics.pairs import PoolScores
 
 
 @pytest.fixture
@@ -49,7 +52,10 @@ def test_an_import_path_without_a_metric_is_refused(path: str, message: str) -> 
 
 
 def test_a_name_that_is_taken_is_refused(installed: list[str]) -> None:
+    with pytest.raises(SettingError, match=r"TAKEN: there already is a metric 'NLL'"):
+        find_metric(f"{__name__}:TAKEN")
     installed.append(f"{__name__}:TAKEN")
+    known_metrics.cache_clear()
     with pytest.raises(SettingError, match=r"entry point `TAKEN`: there already is a metric 'NLL'"):
         known_metrics()
 
@@ -67,3 +73,20 @@ def test_a_metric_without_a_function_or_direction_is_refused() -> None:
 
 
 TAKEN = Metric("NLL", "cal", "minimize", "another NLL", lambda samples: samples.num_pools)
+
+
+@pytest.mark.parametrize(
+    ("per_pool", "message"),
+    [
+        (lambda _: np.ones(2), r"'odd': ValueError: matmul"),
+        (lambda scores: np.ones((scores.num_pools, 2)), r"'odd'"),
+        (lambda _: ["1"] * 3, r"'odd': TypeError"),
+        (lambda _: 1 / 0, r"'odd': ZeroDivisionError: division by zero \(.*test_catalogue\.py, line \d+\)"),
+    ],
+)
+def test_a_metric_that_fails_or_has_other_values_is_named(per_pool: Any, message: str) -> None:
+    scores = PoolScores.from_lists([[2.0, 1.0]] * 3, [[1, 0]] * 3)
+    with pytest.raises(SettingError, match=message):
+        Metric("odd", "rank", None, "wrong", per_pool=per_pool).value(scores)
+    with pytest.raises(SettingError, match=r"'odd' returned values of shape \(\); expected one for each of 1 samples"):
+        Metric("odd", "rank", None, "wrong", lambda _: np.float64(1.0)).value(scores)  # pyright: ignore

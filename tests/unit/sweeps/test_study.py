@@ -10,7 +10,7 @@ import pytest
 from unit.sweeps.made_spaces import GRID, made_folder, write_space
 
 from icalib.core.component import with_settings
-from icalib.core.errors import Abandoned, SettingError
+from icalib.core.errors import Abandoned, ComponentError, SettingError
 from icalib.methods.catalogue import load_method
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.space import Space, load_space
@@ -114,6 +114,7 @@ def test_a_proposal_that_the_method_refuses_is_drawn_again_and_does_not_count(tm
     assert len(values) == 4
     assert min(values) > 0.5  # λ⁺ above λ̃⁺
     assert len(study.trials()) == 4
+    assert study.refusals
 
 
 def test_a_proposal_without_effect_is_an_error_of_the_space() -> None:
@@ -121,6 +122,31 @@ def test_a_proposal_without_effect_is_an_error_of_the_space() -> None:
     assert changed_method(base, {"cross": True, "regime.teacher.epochs": 2}).cross
     with pytest.raises(SettingError, match=r"`regime\.teacher\.epochs`, which has no effect .* no cross-encoder"):
         changed_method(base, {"regime.teacher.epochs": 2})
+
+
+def test_a_component_that_there_is_not_is_an_error_of_the_space() -> None:
+    for target in ("no-such-loss", "icalib.losses.binary.NoSuchLoss", "no_lab.losses.Soft"):
+        with pytest.raises(ComponentError, match=target.rpartition(".")[2] if "lab" not in target else "no_lab"):
+            changed_method(load_method("bert"), {"loss": target})
+
+
+def test_trials_are_refused_once_their_component_was_edited_but_may_run_again(
+    folder: SweepFolder, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editions = {"my_lab.losses.Soft": "before"}
+    monkeypatch.setattr("icalib.sweeps.study.from_outside", lambda _: dict(editions))
+    study = study_in(folder, space)
+    failing = study.next()
+    assert failing is not None
+    study.tell_failed(failing.number, "a mistake in it")
+    editions["my_lab.losses.Soft"] = "after"
+    mended = study_in(folder, space)
+    assert mended.next() == failing
+    mended.tell_complete(failing.number, [0.5])
+    assert study_in(folder, space).num_missing == 2
+    editions["my_lab.losses.Soft"] = "later"
+    with pytest.raises(SettingError, match=r"trial 0 ran before my_lab\.losses\.Soft was edited\. Use --fresh"):
+        study_in(folder, space)
 
 
 def test_half_a_line_of_another_writer_is_cut_off_by_the_next(folder: SweepFolder, space: Space) -> None:
