@@ -190,9 +190,9 @@ class TokenStore:
         rows = np.flatnonzero(place.is_valid().to_numpy())
         return dict(zip(self._table["pool_id"].take(rows).to_pylist(), rows.tolist(), strict=True))
 
-    def intents(self, rows: Numbers) -> list[Intents]:
+    def intents(self, rows: Numbers) -> ListsOfLists:
         """Return the intents of the utterances of some pools."""
-        return self._table.select(["intents"]).take(rows)["intents"].to_pylist()
+        return ListsOfLists.of(self._table.select(["intents"]).take(rows)["intents"])
 
     def is_right(self, rows: Numbers) -> Lists:
         """Return which candidates of some pools are right; none where that is unknown."""
@@ -249,9 +249,21 @@ class Lists(NamedTuple):
         return cls(lists.flatten().to_numpy(), offsets - offsets[0])
 
     @classmethod
+    def of_sizes(cls, sizes: npt.NDArray[np.int64]) -> Lists:
+        """Return lists of the numbers from 0, of some sizes."""
+        offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        return cls(np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes), offsets)
+
+    @classmethod
     def joined(cls, lists: Sequence[npt.NDArray[Any]]) -> Lists:
         """Return some lists of numbers, at least as wide as int64."""
         return cls(np.concatenate([np.zeros(0, np.int64), *lists]), np.cumsum([0, *map(len, lists)]))
+
+    @classmethod
+    def concatenated(cls, columns: Sequence[Lists]) -> Lists:
+        """Return all lists of some columns."""
+        sizes = np.concatenate([np.diff(one.offsets) for one in columns])
+        return cls(np.concatenate([one.values for one in columns]), np.append(0, np.cumsum(sizes)))
 
     def at(self, number: int) -> npt.NDArray[Any]:
         """Return one list."""
@@ -263,11 +275,49 @@ class Lists(NamedTuple):
 
     def positions(self) -> npt.NDArray[np.int64]:
         """Return each value's place in its list."""
-        return np.arange(len(self.values)) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+        return Lists.of_sizes(np.diff(self.offsets)).values
 
     def sums(self) -> npt.NDArray[np.int64]:
         """Return the sum of the values before each one, of all lists together, and the whole sum at the end."""
         return np.append(0, np.cumsum(self.values))
+
+    def totals(self) -> npt.NDArray[np.int64]:
+        """Return the sum of each list."""
+        return np.diff(self.sums()[self.offsets])
+
+
+class ListsOfLists(NamedTuple):
+    """A column of lists of lists: list i is those of `inner` from `offsets[i]` up to `offsets[i + 1]`."""
+
+    offsets: npt.NDArray[np.int64]
+    inner: Lists
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> ListsOfLists:
+        """Return a column of a table; a list that is null has nothing in it."""
+        flat = pc.call_function("list_flatten", [column])
+        sizes = pc.call_function("list_value_length", [column]).fill_null(0).to_numpy()
+        return cls(np.append(0, np.cumsum(sizes, dtype=np.int64)), Lists.of(flat))
+
+    @classmethod
+    def empty(cls, size: int) -> ListsOfLists:
+        """Return so many lists with nothing in them."""
+        return cls(np.zeros(size + 1, np.int64), Lists(np.zeros(0, np.int64), np.zeros(1, np.int64)))
+
+    @classmethod
+    def joined(cls, columns: Sequence[ListsOfLists]) -> ListsOfLists:
+        """Return all lists of some columns."""
+        sizes = np.concatenate([np.diff(one.offsets) for one in columns])
+        return cls(np.append(0, np.cumsum(sizes)), Lists.concatenated([one.inner for one in columns]))
+
+    def at(self, number: int) -> list[list[int]]:
+        """Return one list of lists."""
+        start, stop = self.offsets[number : number + 2].tolist()
+        return [self.inner.at(each).tolist() for each in range(start, stop)]
+
+    def num_values(self) -> npt.NDArray[np.int64]:
+        """Return the number of values in each list of lists."""
+        return np.diff(self.inner.offsets[self.offsets])
 
 
 class IdLists:

@@ -33,7 +33,7 @@ from icalib.scoring.column import Column, Columns
 from icalib.scoring.part import LoadedPart
 from icalib.training.domain_pretraining.contrastive import in_batch_losses
 from icalib.training.epochs import Batches
-from icalib.training.examples import PairLabels, gold_labels, training_rows
+from icalib.training.examples import LabelledPools, PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import TrainingSettings, measured_by
@@ -80,23 +80,24 @@ class PoolContrast:
     def __init__(
         self, pools: Sequence[PairLabels], store: TokenStore, layout: Layout, settings: Similarity, seed: int
     ) -> None:
-        self._pools = [pool for pool in pools if (pool.labels == 1).any()]
+        self._pools = LabelledPools.of(pools)
+        self._trained = np.flatnonzero(self._pools.num_labelled(1))
         self._store, self._layout, self._settings, self._seed = store, layout, settings, seed
         self._keys = store.keys("candidate_keys")
         negatives = settings.training.train_negatives
-        wrong = max((int((pool.labels == 0).sum()) for pool in self._pools), default=0)
+        wrong = int(self._pools.num_labelled(0)[self._trained].max(initial=0))
         self._num_texts = 1 + (wrong if negatives is None else min(negatives, wrong))
 
     def batches(self, epoch: int) -> Batches[_Example]:
         """Return an epoch's batches, of pools of similar length."""
         training = self._settings.training
         rng = np.random.default_rng(child_seed(self._seed, "bi-encoder", epoch))
-        drawn = Lists.joined([self._draw(pool, rng) for pool in self._pools])
+        drawn = Lists.joined([self._draw(self._pools[pool], rng) for pool in self._trained.tolist()])
         lengths = self._lengths(drawn)
 
         def example(number: int) -> _Example:
-            pool, candidates = self._pools[number], tuple(drawn.at(number).tolist())
-            return _Example(pool.row, candidates, pool.precision)
+            pool = self._pools[self._trained[number]]
+            return _Example(pool.row, tuple(drawn.at(number).tolist()), pool.precision)
 
         return Batches(shuffled_batches(lengths, training.batch_size, training.max_tokens_per_batch, rng), example)
 
@@ -110,12 +111,16 @@ class PoolContrast:
     def _lengths(self, drawn: Lists) -> Numbers:
         """Return the number of ids of each pool's context and drawn candidates, padded to the longest of these; [P]."""
         contexts, candidates = self._ids
-        rows = np.array([pool.row for pool in self._pools], np.int64)
+        rows = self._rows
         texts = candidates.values[candidates.offsets[rows][drawn.rows()] + drawn.values]
         if not len(rows):
             return rows
         longest = np.minimum(np.maximum.reduceat(texts, drawn.offsets[:-1]), self._layout.budget.max_candidate_tokens)
         return contexts[rows] + _NUM_SPECIAL + np.diff(drawn.offsets) * (longest + _NUM_SPECIAL)
+
+    @property
+    def _rows(self) -> Numbers:
+        return self._pools.rows_P[self._trained]
 
     @cached_property
     def _ids(self) -> tuple[Numbers, Lists]:
@@ -124,7 +129,7 @@ class PoolContrast:
 
     def token_ids(self) -> Numbers:
         """Return the distinct ids of all tokens that the encoder reads."""
-        return self._layout.token_ids(self._store.token_ids([pool.row for pool in self._pools]))
+        return self._layout.token_ids(self._store.token_ids(self._rows))
 
     def texts(self, row: int, candidates: Sequence[int]) -> list[Ids]:
         """Return the ids of a pool's context and of some of its candidates, as the bi-encoder reads them."""
@@ -242,9 +247,11 @@ class SimilarityJob(TrainingJob):
         store = TokenStore(self.train_tokens.path)
         pools = gold_labels(store, training_rows(store, self.selection, self.left_out), with_intents=False)
         if self.pseudo_labels is not None:
-            pools += pseudo_labelled(self.pseudo_labels.path, store)
+            pools = LabelledPools.joined([pools, pseudo_labelled(self.pseudo_labels.path, store)])
         if self.soft_labels is not None:
-            pools += soft_labelled(self.soft_labels.path, store, self.selection, {pool.row for pool in pools})
+            taken = set(pools.rows_P.tolist())
+            softly = soft_labelled(self.soft_labels.path, store, self.selection, taken)
+            pools = LabelledPools.joined([pools, softly])
         return PoolContrast(pools, store, layout, self.settings, self.seed)
 
 

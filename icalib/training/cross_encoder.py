@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from pydantic import SerializeAsAny
 from torch import Tensor
@@ -26,7 +27,7 @@ from icalib.scoring.gain import GainRule
 from icalib.scoring.offsets import Offsets
 from icalib.training.conditioning import Conditioning
 from icalib.training.contrast import AbstractContrast, AugmentedCurriculum
-from icalib.training.examples import PairLabels, gold_labels, training_rows
+from icalib.training.examples import LabelledPools, PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
 from icalib.training.loop import Curriculum, EarlyStoppingData, Engine
 from icalib.training.pairs import AnswerCurriculum, JointAnswerCurriculum
@@ -88,25 +89,23 @@ class CrossEncoderJob(TrainingJob):
         store = TokenStore(self.train_tokens.path)
         pools = self._labelled(store)
         if self.pseudo_labels is not None:
-            pools += pseudo_labelled(self.pseudo_labels.path, store)
+            pools = LabelledPools.joined([pools, pseudo_labelled(self.pseudo_labels.path, store)])
         if not self.learns_intents:
-            pools = [replace(pool, learn_intents=False) for pool in pools]
+            pools = replace(pools, learn_intents_P=np.zeros_like(pools.learn_intents_P))
         curriculum = self._curriculum(pools, store, ranker)
         token_ids = None  # generated texts have others, too
         if self.generated is None:
-            token_ids = curriculum.layout.token_ids(store.token_ids([pool.row for pool in pools]))
+            token_ids = curriculum.layout.token_ids(store.token_ids(pools.rows_P))
         return Training(ranker, curriculum, self._validation(ranker, device, curriculum), token_ids=token_ids)
 
     def _offsets(self, split: Split) -> Offsets | None:
         return None if self.offsets is None else Offsets.load(self.offsets.path / f"{split}.parquet")
 
-    def _labelled(self, store: TokenStore) -> list[PairLabels]:
+    def _labelled(self, store: TokenStore) -> LabelledPools:
         rows = training_rows(store, self.selection, self.left_out)
         return gold_labels(store, rows, with_intents=self.views_with_intents)
 
-    def _curriculum(
-        self, pools: Sequence[PairLabels], store: TokenStore, ranker: Ranker
-    ) -> AnswerCurriculum | PoolCurriculum:
+    def _curriculum(self, pools: LabelledPools, store: TokenStore, ranker: Ranker) -> AnswerCurriculum | PoolCurriculum:
         layout, loss, seed = ranker.layout, self.loss.build(), self.seed
         if self.contrast is not None and self.generated is not None:
             contrast, generated = self.contrast.build(), GeneratedStore(self.generated.path)

@@ -12,12 +12,12 @@ from typing_extensions import override
 
 from icalib.core.job import Artifact
 from icalib.core.parquet import read_parquet
-from icalib.data.encoding import TokenStore
+from icalib.data.encoding import Lists, TokenStore
 from icalib.data.selection import Selection
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.models.checkpoint import CHECKPOINT_VERSION, RankerConfig
 from icalib.models.ranker import Ranker, start_weights
-from icalib.training.examples import PairLabels
+from icalib.training.examples import LabelledPools
 from icalib.training.job import Training, TrainingJob
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
@@ -54,18 +54,16 @@ class DistilJob(TrainingJob):
         curriculum = AnswerCurriculum(pools, store, ranker.layout, loss, settings, num_intents=0, seed=self.seed)
         rows = validation_rows(held_out, self.selection)
         validation = PlainValidation(held_out, rows, self.training, device)
-        token_ids = curriculum.layout.token_ids(store.token_ids([pool.row for pool in pools]))
+        token_ids = curriculum.layout.token_ids(store.token_ids(pools.rows_P))
         return Training(ranker, curriculum, validation, token_ids=token_ids)
 
 
-def distilled_labels(path: Path, store: TokenStore) -> list[PairLabels]:
+def distilled_labels(path: Path, store: TokenStore) -> LabelledPools:
     """Return the pairs of a teacher's pools (TARGET_SCHEMA) in the plain view, labelled with its probabilities."""
     table = read_parquet(path)
     rows = store.rows_of(table["pool_id"].chunks)
     names = np.asarray(table["pool_id"].to_pylist(), dtype=object)
     starts = np.flatnonzero(np.append([True], names[1:] != names[:-1]))
-    parts = np.split(table["prob"].to_numpy(), starts[1:])
-    return [
-        PairLabels(rows[str(names[start])], np.arange(len(probs)), probs, np.zeros(len(probs), np.bool_))
-        for start, probs in zip(starts, parts, strict=True)
-    ]
+    rows_P = np.array([rows[str(name)] for name in names[starts]], np.int64)
+    probs = Lists(table["prob"].to_numpy(), np.append(starts, len(names)))
+    return LabelledPools.without_intents(rows_P, Lists(probs.positions(), probs.offsets), probs.values, None)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from icalib.data.batching import Batch
-from icalib.data.encoding import Layout, Lists, Numbers, TokenStore
-from icalib.training.examples import TASKS, Example, PairLabels
+from icalib.data.encoding import Layout, Lists, ListsOfLists, Numbers, TokenStore
+from icalib.training.examples import TASKS, Example, LabelledPools, PairLabels
 
 E = TypeVar("E")
 Small = npt.NDArray[np.int32]
@@ -51,15 +51,12 @@ class AnswerInputs:
 
     Args:
         pools: P pools with N labelled candidates.
-        starts_P: number of each pool's first labelled candidate.
         plain_N, intent_N: ids of each pair in either view; 0 for a pair that is not in the intent view.
         questions_3Q: pool, position and ids of the utterances whose intents are learnt; those without intents may not
             have been annotated and have no loss.
     """
 
-    pools: Sequence[PairLabels]
-    starts_P: Numbers
-    labels_N: npt.NDArray[Any]
+    pools: LabelledPools
     plain_N: Small
     intent_N: Small
     questions_3Q: Small
@@ -67,17 +64,16 @@ class AnswerInputs:
     @classmethod
     def of(cls, pools: Sequence[PairLabels], store: TokenStore, layout: Layout) -> AnswerInputs:
         """Compute the lengths of all inputs, from numbers of ids alone."""
-        contexts, texts = _Contexts(pools, store, layout), store.lengths("candidates")
-        candidates = Lists.joined([pool.candidates for pool in pools])
+        known = LabelledPools.of(pools)
+        contexts, texts = _Contexts(known, store, layout), store.lengths("candidates")
+        candidates = known.candidates
         of_N = candidates.rows()
         texts_N = texts.values[texts.offsets[contexts.rows_P[of_N]] + candidates.values]
-        has_view_N = np.concatenate([np.zeros(0, np.bool_), *(pool.intent_view for pool in pools)])
+        with_intents_N = layout.pair_length(contexts.with_intents()[of_N], texts_N)
         return cls(
-            pools=pools,
-            starts_P=candidates.offsets[:-1],
-            labels_N=Lists.joined([pool.labels for pool in pools]).values,
+            pools=known,
             plain_N=layout.pair_length(contexts.plain()[of_N], texts_N).astype(np.int32),
-            intent_N=(layout.pair_length(contexts.with_intents()[of_N], texts_N) * has_view_N).astype(np.int32),
+            intent_N=(with_intents_N * known.intent_view_N).astype(np.int32),
             questions_3Q=contexts.questions().astype(np.int32),
         )
 
@@ -85,12 +81,12 @@ class AnswerInputs:
 class _Contexts:
     """How many ids the contexts of P pools have, and the beginnings of contexts."""
 
-    def __init__(self, pools: Sequence[PairLabels], store: TokenStore, layout: Layout) -> None:
-        self.rows_P = np.array([pool.row for pool in pools], np.int64)
+    def __init__(self, pools: LabelledPools, store: TokenStore, layout: Layout) -> None:
+        self.rows_P = pools.rows_P
         utterances = store.lengths("context")
-        self._layout, self._learnt_P = layout, np.array([pool.learn_intents for pool in pools], np.bool_)
+        self._layout, self._learnt_P = layout, pools.learn_intents_P
         self._first_P, self._turns_P = (each[self.rows_P] for each in (utterances.offsets, np.diff(utterances.offsets)))
-        self._intents = Lists.joined([_sizes(pool, turns) for pool, turns in zip(pools, self._turns_P, strict=True)])
+        self._intents = _sizes(pools.intents, self._turns_P)
         self._tokens, self._added = utterances.sums(), self._intents.sums()
 
     def plain(self) -> Numbers:
@@ -114,9 +110,11 @@ class _Contexts:
         return self._layout.context_length(spoken + self._added[intents + annotated] - self._added[intents], turns)
 
 
-def _sizes(pool: PairLabels, turns: int) -> Numbers:
-    """Return the number of intents of each utterance; [T]."""
-    return np.array([len(names) for names in pool.intents[:turns]], np.int64)
+def _sizes(intents: ListsOfLists, turns_P: Numbers) -> Lists:
+    """Return the number of intents of each utterance, of as many as the contexts have."""
+    sizes = Lists(np.diff(intents.inner.offsets), intents.offsets)
+    kept = np.minimum(np.diff(sizes.offsets), turns_P)
+    return Lists(sizes.values[sizes.positions() < kept[sizes.rows()]], np.append(0, np.cumsum(kept)))
 
 
 @final
@@ -138,7 +136,7 @@ class Examples:
     def of(cls, inputs: AnswerInputs, drawn: Lists) -> Examples:
         """Return the examples of drawn candidates, and of all questions; by task, pool and position."""
         pool, position = (one.astype(np.int32) for one in (drawn.rows(), drawn.positions()))
-        number = inputs.starts_P[pool] + drawn.values
+        number = inputs.pools.candidates.offsets[pool] + drawn.values
         columns: list[Small] = []
         for length in (inputs.plain_N[number], inputs.intent_N[number]):
             exists = np.flatnonzero(length)
@@ -158,7 +156,7 @@ class Examples:
     @property
     def rows_M(self) -> Numbers:
         """The row of each example's pool in the token store."""
-        return np.array([pool.row for pool in self.inputs.pools], np.int64)[self.columns_4M[1]]
+        return self.inputs.pools.rows_P[self.columns_4M[1]]
 
     @property
     def length_M(self) -> Small:
@@ -168,7 +166,8 @@ class Examples:
     def labels(self, pairs: Batch) -> npt.NDArray[Any]:
         """Return the labels of some pairs."""
         _, pool, position, _ = self.columns_4M[:, pairs]
-        return self.inputs.labels_N[self.inputs.starts_P[pool] + self.drawn.values[self.drawn.offsets[pool] + position]]
+        of_pool = self.drawn.values[self.drawn.offsets[pool] + position]
+        return self.inputs.pools.labels_N[self.inputs.pools.candidates.offsets[pool] + of_pool]
 
     def take(self, indices: Batch) -> Examples:
         """Return some examples, in the order of `indices`."""

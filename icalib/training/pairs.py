@@ -21,7 +21,7 @@ from icalib.losses.binary import AbstractLoss
 from icalib.models.ranker import make_batch
 from icalib.scoring.offsets import Offsets
 from icalib.training.epochs import AnswerInputs, Batches, Examples
-from icalib.training.examples import TASKS, Example, PairLabels, encode, sampled_positions, target
+from icalib.training.examples import TASKS, Example, PairLabels, encode, sampled, target
 from icalib.training.settings import TrainingSettings
 
 
@@ -54,8 +54,8 @@ class AnswerCurriculum:
 
     def _epoch(self, epoch: int) -> tuple[Examples, list[Batch]]:
         rng, settings = np.random.default_rng(child_seed(self.seed, "epoch", epoch)), self.settings
-        drawn = [sampled_positions(pool, settings.train_negatives, rng) for pool in self.pools]
-        examples = Examples.of(self._inputs, Lists.joined(drawn))
+        inputs = self._inputs
+        examples = Examples.of(inputs, sampled(inputs.pools.labels, settings.train_negatives, rng))
         limits = settings.batch_size, settings.max_tokens_per_batch
         batches: list[Batch] = []
         for number, task in enumerate(TASKS):

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from icalib.encoders.transfer import to_device
 from icalib.losses.listwise import AbstractPoolLoss
 from icalib.models.ranker import make_batch
 from icalib.training.epochs import Batches
-from icalib.training.examples import PairLabels, Positions, sampled_positions
+from icalib.training.examples import LabelledPools, PairLabels, Positions, sampled_positions
 from icalib.training.settings import TrainingSettings
 
 
@@ -41,7 +42,7 @@ class PoolCurriculum:
         """Return all batches of an epoch, of pools with the candidates in the order in which the encoder reads them."""
         settings = self.settings
         rng = np.random.default_rng(child_seed(self.seed, "epoch", epoch))
-        drawn = Lists.joined([self._draw(pool, rng) for pool in self.pools])
+        drawn = Lists.joined([self._draw(pool.labels, rng) for pool in self.pools])
         inputs = [self._lengths(number, drawn.at(number)) for number in range(len(self.pools))]
         # Counting every pool as the largest one ensures that no combination of pools exceeds `max_tokens_per_batch`.
         max_inputs = max(map(len, inputs), default=0)
@@ -49,8 +50,8 @@ class PoolCurriculum:
         batches = shuffled_batches(lengths, settings.batch_size, settings.max_tokens_per_batch, rng)
         return Batches(batches, lambda number: self.pools[number].at(drawn.at(number)))
 
-    def _draw(self, pool: PairLabels, rng: np.random.Generator) -> Positions:
-        drawn = sampled_positions(pool, self.settings.train_negatives, rng)
+    def _draw(self, labels: npt.NDArray[Any], rng: np.random.Generator) -> Positions:
+        drawn = sampled_positions(labels, self.settings.train_negatives, rng)
         return drawn[rng.permutation(len(drawn))]
 
     @cached_property
@@ -61,7 +62,7 @@ class PoolCurriculum:
     @cached_property
     def _with_none(self) -> bool:
         """Whether a pool has no right candidate."""
-        return any(not pool.labels.any() for pool in self.pools)
+        return not LabelledPools.of(self.pools).labels.totals().all()
 
     def _lengths(self, number: int, drawn: Positions) -> Numbers:
         """Return the number of ids in each input of a pool with some of its candidates."""

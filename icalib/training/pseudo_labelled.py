@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from icalib.core.files import content_digest
 from icalib.core.parquet import read_parquet
-from icalib.data.encoding import TokenStore
-from icalib.training.examples import PairLabels
+from icalib.data.encoding import Lists, ListsOfLists, Numbers, TokenStore
+from icalib.training.examples import LabelledPools
 
 
-def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
+def pseudo_labelled(folder: Path, store: TokenStore) -> LabelledPools:
     """Return the labels of the pools in a round's pseudo-label shards.
 
     Pairs that are kept with intents are trained on in both views, if these differ, and their context's intents are
@@ -23,28 +24,31 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> list[PairLabels]:
     """
     paths = sorted(folder.glob("pseudo-*.parquet"))
     by_id = store.rows_of(read_parquet(path, ["pool_id"])["pool_id"].unique() for path in paths)
-    pools: list[PairLabels] = []
-    for path in paths:
-        table = read_parquet(path)
-        intents = _shard_intents(path)
-        ids = np.asarray(table["pool_id"].to_pylist(), dtype=object)
-        bounds = [*np.flatnonzero(np.append([True], ids[1:] != ids[:-1])), len(ids)] if len(ids) else []
-        candidates, labels = (table[name].to_numpy().astype(np.int64) for name in ("candidate", "label"))
-        intent_view = np.asarray(table["view"].to_pylist(), dtype=object) == "intent"
-        for start, end in pairwise(bounds):
-            row, pairs = by_id[str(ids[start])], slice(start, end)
-            predicted = intents.get(row, ())
-            has_intents = intent_view[pairs] & any(map(len, predicted))
-            given = (row, candidates[pairs], labels[pairs], has_intents, predicted)
-            pools.append(PairLabels(*given, learn_intents=bool(has_intents.any())))
-    return pools
+    return LabelledPools.joined([LabelledPools.of([]), *(_of_shard(path, by_id) for path in paths)])
 
 
-def _shard_intents(path: Path) -> dict[int, Any]:
+def _of_shard(path: Path, by_id: Mapping[str, int]) -> LabelledPools:
+    table = read_parquet(path)
+    ids = np.asarray(table["pool_id"].to_pylist(), dtype=object)
+    starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+    offsets = np.concatenate([[0], starts, [len(ids)]]) if len(ids) else np.zeros(1, np.int64)
+    rows_P = np.array([by_id[str(ids[start])] for start in offsets[:-1]], np.int64)
+    candidates, labels_N = table["candidate"].to_numpy().astype(np.int32), table["label"].to_numpy().astype(np.int8)
+    intents = _shard_intents(path, rows_P)
+    is_kept_N = np.asarray(table["view"].to_pylist(), dtype=object) == "intent"
+    view_N = is_kept_N & np.repeat(intents.num_values() > 0, np.diff(offsets))
+    learn_P = Lists(view_N, offsets).totals() > 0
+    pairs = Lists(candidates, offsets)
+    return LabelledPools(rows_P, pairs, labels_N, view_N, intents, learn_P, np.ones(len(rows_P)))
+
+
+def _shard_intents(path: Path, rows_P: Numbers) -> ListsOfLists:
+    """Return the predicted intents of the pools in some rows; nothing for those of which none were predicted."""
     if not (intents := _intents_path(path)).is_file():
-        return {}
+        return ListsOfLists.empty(len(rows_P))
     table = read_parquet(intents)
-    return dict(zip(table["row"].to_pylist(), table["intents"].to_pylist(), strict=True))
+    place = pc.call_function("index_in", [pa.array(rows_P)], pc.SetLookupOptions(table["row"].combine_chunks()))
+    return ListsOfLists.of(table["intents"].take(place))
 
 
 def _intents_path(shard: Path) -> Path:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from icalib.core.parquet import read_parquet
-from icalib.data.encoding import TokenStore
+from icalib.data.encoding import Lists, TokenStore
 from icalib.data.selection import Selection
-from icalib.training.examples import PairLabels
+from icalib.training.examples import LabelledPools
 
 SOFT_LABELS_FILE = "soft_labels.parquet"
 """Beside the pools that they are of; `PoolSet.soft_labels` says whose they are."""
@@ -24,18 +24,18 @@ def soft_labelled_pools(path: Path) -> set[str]:
     return set(read_parquet(path, schema=SOFT_LABEL_SCHEMA)["pool_id"].to_pylist())
 
 
-def soft_labelled(path: Path, store: TokenStore, selection: Selection, taken: set[int]) -> list[PairLabels]:
+def soft_labelled(path: Path, store: TokenStore, selection: Selection, taken: set[int]) -> LabelledPools:
     """Return the soft labels of a run's unlabelled pools, save those in the rows `taken`, in the plain view.
 
     Pools that the run has labelled are left out here, so that a fold which is left out of training stays out.
     """
     rows, names = selection.rows("train", "unlabelled", store.column("label_order")), store.column("pool_id")
     by_id = {str(names[row]): row for row in rows.tolist() if row not in taken}
-    sizes: list[int] = np.diff(store.keys("candidate_keys").offsets).tolist()
-    found: list[PairLabels] = []
-    for label in read_parquet(path, schema=SOFT_LABEL_SCHEMA).to_pylist():
-        if (row := by_id.get(label["pool_id"])) is not None:
-            every = np.arange(sizes[row])
-            is_right, view = (every == label["candidate"]).astype(np.int64), np.zeros(len(every), np.bool_)
-            found.append(PairLabels(row, every, is_right, view, precision=label["precision"]))
-    return found
+    labels = [one for one in read_parquet(path, schema=SOFT_LABEL_SCHEMA).to_pylist() if one["pool_id"] in by_id]
+    rows_P = np.array([by_id[one["pool_id"]] for one in labels], np.int64)
+    sizes = np.diff(store.keys("candidate_keys").offsets)[rows_P]
+    every = Lists.of_sizes(sizes)
+    chosen = np.array([one["candidate"] for one in labels], np.int64)
+    is_right_N = (every.values == chosen[every.rows()]).astype(np.int8)
+    precision_P = np.array([one["precision"] for one in labels], np.float64)
+    return LabelledPools.without_intents(rows_P, every, is_right_N, precision_P)

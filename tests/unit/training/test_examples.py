@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.tiny_models import tiny_ranker
 
-from icalib.data.encoding import Budget, Layout, Lists, TokenPool, TokenStore
+from icalib.data.encoding import Budget, Layout, Lists, ListsOfLists, TokenPool, TokenStore
 from icalib.losses.binary import BinaryCrossEntropy
 from icalib.losses.head_objective import HeadObjective
 from icalib.training.epochs import AnswerInputs, Examples
-from icalib.training.examples import Example, PairLabels, encode, gold_labels, sampled_positions, target
+from icalib.training.examples import Example, LabelledPools, PairLabels, encode, gold_labels, sampled_positions, target
 from icalib.training.pairs import AnswerCurriculum
 from icalib.training.settings import TrainingSettings
 
@@ -54,7 +55,8 @@ def test_a_gold_pool_is_learnt_in_both_views_with_the_intents_that_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = replace(pool, intents=names)
-    monkeypatch.setattr(store, "intents", lambda _: [names])
+    column = pa.chunked_array([[names]], pa.list_(pa.list_(pa.int32())))
+    monkeypatch.setattr(store, "intents", lambda _: ListsOfLists.of(column))
     (labels,) = gold_labels(store, [pool.row], with_intents=with_intents)
     assert labels.labels.tolist() == [int(candidate == pool.label) for candidate in range(4)]
     examples = examples_of([labels], store, layout)
@@ -108,15 +110,15 @@ def test_negatives_are_at_most_so_many_for_each_positive() -> None:
         row=0, candidates=np.arange(10), labels=(np.arange(10) == 4).astype(int), intent_view=np.arange(10) % 2 == 0,
         intents=(), learn_intents=False,
     )  # fmt: skip
-    drawn = labels.at(sampled_positions(labels, 3, np.random.default_rng(0)))
+    drawn = labels.at(sampled_positions(labels.labels, 3, np.random.default_rng(0)))
     assert len(drawn.candidates) == 4
     assert drawn.candidates[drawn.labels == 1].tolist() == [4]
     assert (drawn.intent_view == (drawn.candidates % 2 == 0)).all()
     none_right = replace(labels, labels=np.zeros(10, int))
     for number, expected in ((None, 10), (3, 4), (9, 10)):
-        assert len(sampled_positions(none_right, number, np.random.default_rng(0))) == expected
+        assert len(sampled_positions(none_right.labels, number, np.random.default_rng(0))) == expected
     for number in (None, 9, 20):
-        assert sampled_positions(labels, number, np.random.default_rng(0)).tolist() == list(range(10))
+        assert sampled_positions(labels.labels, number, np.random.default_rng(0)).tolist() == list(range(10))
 
 
 def curriculum(store: TokenStore, layout: Layout, rows: list[int], **settings: object) -> AnswerCurriculum:
@@ -189,3 +191,17 @@ def test_a_head_whose_data_set_is_the_batch_gets_right_and_wrong_pairs_in_each(
     for task in ("answer_plain", "answer_intent"):
         of_task = [batch for batch in batches if batch[0].task == task]
         assert [[int(target(e, 7)[0]) for e in batch] for batch in of_task] == [[1] * 4 + [0] * 4] * 6
+
+
+def test_labels_as_arrays_are_those_of_each_pool(store: TokenStore) -> None:
+    bare = PairLabels(4, np.array([1, 3]), np.array([0.0, 0.75]), np.array([False, False]), precision=0.5)
+    kept = PairLabels(2, np.array([0]), np.array([1.0]), np.array([True]), [[1], [], [0, 3]], learn_intents=True)
+    joined = LabelledPools.joined([LabelledPools.of([bare, kept]), gold_labels(store, [5], with_intents=True)])
+    assert joined.rows_P.tolist() == [4, 2, 5]
+    assert joined[0].intents == []
+    assert joined[1].intents == kept.intents
+    assert joined[2].intents == store.pool(5).intents
+    for made, given in zip(joined, (bare, kept), strict=False):
+        assert (made.row, made.learn_intents, made.precision) == (given.row, given.learn_intents, given.precision)
+        for name in ("candidates", "labels", "intent_view"):
+            assert getattr(made, name).tolist() == getattr(given, name).tolist()
