@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Batch = npt.NDArray[np.int64]
+Batch = npt.NDArray[np.signedinteger[Any]]
 
 _POOL_OF_BATCHES = 32  # batches whose examples are sorted by length together; more: less padding, less mixing
 

@@ -252,12 +252,13 @@ class Lists(NamedTuple):
     def of_sizes(cls, sizes: npt.NDArray[np.int64]) -> Lists:
         """Return lists of the numbers from 0, of some sizes."""
         offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
-        return cls(np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes), offsets)
+        return cls((np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)).astype(np.int32), offsets)
 
     @classmethod
     def joined(cls, lists: Sequence[npt.NDArray[Any]]) -> Lists:
-        """Return some lists of numbers, at least as wide as int64."""
-        return cls(np.concatenate([np.zeros(0, np.int64), *lists]), np.cumsum([0, *map(len, lists)]))
+        """Return some lists of numbers."""
+        values = np.concatenate(lists) if len(lists) else np.zeros(0, np.int64)
+        return cls(values, np.cumsum([0, *map(len, lists)]))
 
     @classmethod
     def concatenated(cls, columns: Sequence[Lists]) -> Lists:

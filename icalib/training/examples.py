@@ -144,7 +144,7 @@ def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intent
     """Return the gold labels of labelled pools, all 0 without a right candidate; `with_intents` their intents, too."""
     rows_P = np.asarray(rows, np.int64)
     right = store.is_right(rows_P)
-    candidates, labels_N = Lists(right.positions().astype(np.int32), right.offsets), right.values.astype(np.int8)
+    candidates, labels_N = Lists(right.positions(), right.offsets), right.values.astype(np.int8)
     found = LabelledPools.without_intents(rows_P, candidates, labels_N, None)
     if not with_intents:
         return found

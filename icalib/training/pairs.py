@@ -59,7 +59,7 @@ class AnswerCurriculum:
         limits = settings.batch_size, settings.max_tokens_per_batch
         batches: list[Batch] = []
         for number, task in enumerate(TASKS):
-            chosen = np.flatnonzero(examples.task_M == number)
+            chosen = np.flatnonzero(examples.task_M == number).astype(np.int32)
             classes = examples.labels(chosen) if self.loss.balanced and task != "intent" else None
             found = shuffled_batches(examples.length_M[chosen], *limits, rng, classes=classes)
             batches += [chosen[batch] for batch in found]
