@@ -31,7 +31,7 @@ from pydantic_core.core_schema import SerializerFunctionWrapHandler
 from icalib.core.combination import Combinable
 from icalib.core.errors import ComponentError, RunFolderError, SettingError
 from icalib.core.files import file_digest, is_file
-from icalib.core.imports import import_object
+from icalib.core.imports import failed, import_object
 from icalib.core.storage import local_path, location
 from icalib.core.text import short_repr, shortened
 
@@ -88,7 +88,13 @@ class ComponentConfig(Settings, Combinable):
     def build(self, **runtime: Any) -> Any:
         """Make the component from these settings and runtime objects."""
         owner: Any = self.owner
-        return owner(self, **runtime)
+        try:
+            return owner(self, **runtime)
+        except Exception as error:
+            if is_ours(owner):
+                raise
+            given = "".join(f", {name}=..." for name in runtime)
+            raise failed(f"`{import_path(owner)}` can't be built by __init__(config{given})", error) from error
 
 
 class Component:
@@ -111,6 +117,11 @@ class Component:
 def import_path(owner: type[Component]) -> str:
     """Return the module and name by which a saved Config names its component."""
     return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def missing(component: Component, method: str) -> SettingError:
+    """Return the error for a component from outside without a method that its base requires."""
+    return SettingError(f"`{import_path(type(component))}` has no method `{method}`, which is required. Define it.")
 
 
 def is_ours(owner: type[Component]) -> bool:

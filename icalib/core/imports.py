@@ -102,7 +102,7 @@ def failed(what: str, error: BaseException) -> IcalibError:
     """Return the error for a user's code that raised one; what icalib itself raised stays as it is."""
     if isinstance(error, IcalibError):
         return error
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the caller of that code
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
     where = "".join(f" ({last.filename}, line {last.lineno})" for last in (theirs or frames)[-1:])
     return SettingError(f"{what}: {type(error).__name__}: {shortened(str(error), 300)}{where}. Correct it.")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor, is_grad_enabled, nn
 from typing_extensions import override
 
 from icalib.core.combination import PAIR_LOGITS, PAIR_PROBS, POSTERIOR, Capabilities
-from icalib.core.component import Component, ComponentConfig, Settings
+from icalib.core.component import Component, ComponentConfig, Settings, import_path, is_ours, missing
 from icalib.core.errors import SettingError
+from icalib.core.imports import failed
+from icalib.core.text import short_repr
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]  # loss of each pair from its logit and label: [B], [B] → [B]
 PosteriorTask = Callable[[], Any]
@@ -64,20 +66,24 @@ class AbstractHead(Component, nn.Module):
 
     def forward(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return point logits [B]."""
-        raise NotImplementedError
+        raise missing(self, "forward")
 
     def start_at_mean(self) -> None:
         """Change the initial weights so that the logits are those of the mean function until training corrects them."""
 
     def losses(self, features_BD: Tensor, mean_B: Tensor, labels_B: Tensor, loss: PairLoss) -> Tensor:
         """Return the training loss of each pair [B]."""
-        found = loss(self(features_BD, mean_B), labels_B)
-        if not found.dim():  # a loss of whole pools has one value for each of these
-            raise SettingError(
-                f"the loss returned one number for {len(labels_B)} pairs; expected a value for each of them. Leave it "
-                'unreduced, e.g. by reduction="none".'
-            )
-        return found
+        return pair_losses(loss, self._logits(features_BD, mean_B), labels_B)
+
+    def _logits(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
+        what = f"the head `{import_path(type(self))}`"
+        try:
+            found = self(features_BD, mean_B)
+        except RuntimeError as error:
+            if is_ours(type(self)) or "shape" not in str(error):  # such as memory, or a GPU that was lost
+                raise
+            raise failed(f"{what} failed for features of shape {list(features_BD.shape)}", error) from error
+        return _checked(found, len(mean_B), what, "Return one logit a pair, e.g. by squeeze(-1)")
 
     def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return all that `joint_loss` reads of each pair, parameters of the head included; [B, R]."""
@@ -89,7 +95,7 @@ class AbstractHead(Component, nn.Module):
 
     def touch(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         """Return a scalar that depends on every parameter of the head, for batches without a loss."""
-        return self(features_BD, mean_B).sum()
+        return self._logits(features_BD, mean_B).sum()
 
     def start_epoch(self) -> None:
         """Prepare for an epoch of training."""
@@ -99,6 +105,26 @@ class AbstractHead(Component, nn.Module):
 
     def end_update(self) -> None:
         """Finish an update after all its parts; every process calls it."""
+
+
+def pair_losses(loss: PairLoss, logits_B: Tensor, labels_B: Tensor) -> Tensor:
+    """Return the losses of pairs, or of pools if `loss` has `sizes_P`; a SettingError names what else it returned."""
+    component: Any = getattr(loss, "component", loss)
+    number, what = len(getattr(loss, "sizes_P", labels_B)), f"the loss `{import_path(type(component))}`"
+    return _checked(loss(logits_B, labels_B), number, what, 'Leave it unreduced, e.g. by reduction="none"')
+
+
+def _checked(found: Any, number: int, what: str, cure: str) -> Tensor:
+    if not isinstance(found, Tensor):
+        returned = short_repr(found)
+    elif found.shape != (number,):
+        returned = f"a tensor of shape {list(found.shape)}"
+    elif is_grad_enabled() and not found.requires_grad:
+        returned = "a tensor without a gradient"
+    else:
+        return found
+    expected = f"a tensor of shape [{number}] with a gradient"
+    raise SettingError(f"{what} returned {returned}; expected {expected}. {cure}, and don't detach it.")
 
 
 class LogitPosterior(NamedTuple):

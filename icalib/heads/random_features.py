@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from icalib.core.errors import PosteriorError
 from icalib.encoders.spectral_norm import SpectralLinear
-from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead
+from icalib.heads.head import AbstractHead, LogitPosterior, PairLoss, PosteriorHead, pair_losses
 from icalib.inference import laplace
 from icalib.inference.laplace import Likelihood
 
@@ -101,7 +101,7 @@ class RandomFeatureHead(PosteriorHead):
             number = len(labels_B)  # inputs of a contrast follow
             seen = laplace.information(phi_BL[:number].detach(), logits_B[:number].detach(), self.config.likelihood)
             self.steps.add_part(seen * self._counted, number * self._counted)
-        return loss(logits_B, labels_B)
+        return pair_losses(loss, logits_B, labels_B)
 
     @override
     def start_epoch(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from icalib.core.combination import PAIR_LOGITS, PAIR_PROBS, POOL_PROBS, Capabilities
-from icalib.core.component import Component, ComponentConfig
+from icalib.core.component import Component, ComponentConfig, missing
 
 Link = Literal["sigmoid", "softmax"]
 """How logits become probabilities: individually, or by a softmax over the candidates of a pool."""
@@ -40,7 +40,7 @@ class AbstractLoss(Component):
 
     def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
         """Return the loss of each pair."""
-        raise NotImplementedError
+        raise missing(self, "__call__")
 
 
 @final

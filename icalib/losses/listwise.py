@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from icalib.core.combination import WHOLE_POOLS, Capabilities
+from icalib.core.component import missing
 from icalib.losses.binary import AbstractLoss, Link
 
 
@@ -36,7 +37,7 @@ class AbstractPoolLoss(AbstractLoss):
 
         `with_none` says that training has pools without a right candidate: "none of these" then competes in every pool.
         """
-        raise NotImplementedError
+        raise missing(self, "of_pools")
 
 
 @final

@@ -17,6 +17,7 @@ from icalib.core.component import Component, ComponentConfig
 from icalib.data.encoding import Encoded, Layout, TokenPool
 from icalib.data.generated import GeneratedPool, GeneratedStore, TextKind
 from icalib.encoders.transfer import to_device
+from icalib.heads.head import pair_losses
 from icalib.models.ranker import make_batch
 from icalib.training.examples import Example, encode
 from icalib.training.pairs import AnswerCurriculum
@@ -223,4 +224,5 @@ class _PairsAndContrast:
     def __call__(self, logits: Tensor, labels_B: Tensor) -> Tensor:
         logits_B = logits[: len(labels_B)]
         others = ContrastLogits(logits[self.indices_BK.clamp(min=0)], self.indices_BK >= 0)
-        return self.loss(logits_B, labels_B) + self.contrast.config.weight * self.contrast(logits_B, others)
+        losses_B = pair_losses(self.loss, logits_B, labels_B)
+        return losses_B + self.contrast.config.weight * self.contrast(logits_B, others)

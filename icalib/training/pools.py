@@ -76,7 +76,7 @@ class PoolCurriculum:
         inputs = [encoded for example in examples for encoded in self.layout.inputs(*self._texts(example))]
         labels = np.concatenate([example.labels for example in examples]).astype(np.float32)
         sizes = [len(example.labels) for example in examples]
-        loss = self.loss.of_pools(sizes, with_none=self._with_none)
+        loss = _PoolLosses(self.loss, sizes, self._with_none)
         batch = make_batch(inputs, self.layout, device)
         losses_P = forward("answer", batch, labels_B=to_device(torch.from_numpy(labels), device), loss=loss)
         return "answer_plain", losses_P.sum()
@@ -84,3 +84,15 @@ class PoolCurriculum:
     def _texts(self, labels: PairLabels) -> tuple[list[Ids], None, list[Ids]]:
         tokens = self.store.pool(labels.row)
         return tokens.context, None, [tokens.candidates[int(index)] for index in labels.candidates]
+
+
+@dataclass
+class _PoolLosses:
+    """Loss of a batch of whole pools, for `Ranker.forward`."""
+
+    component: AbstractPoolLoss
+    sizes_P: Sequence[int]
+    with_none: bool
+
+    def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
+        return self.component.of_pools(self.sizes_P, with_none=self.with_none)(logits_B, labels_B)

@@ -123,6 +123,14 @@ def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
     assert not has_setting(Car(), path)
 
 
+def test_a_component_that_cant_be_built_is_named() -> None:
+    wanted = (
+        rf"`{__name__}\.Diesel` can't be built by __init__\(config, width=\.\.\.\): TypeError: .*'width'\. Correct it"
+    )
+    with pytest.raises(SettingError, match=wanted):
+        Diesel.Config().build(width=4)
+
+
 def test_an_edited_component_from_outside_has_another_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "our_engines.py"

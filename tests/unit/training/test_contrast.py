@@ -12,6 +12,7 @@ from helpers.tiny_models import BUDGET, tiny_ranker
 from torch import Tensor
 from torch.nn.functional import relu
 
+from icalib.core.errors import SettingError
 from icalib.core.files import read_json
 from icalib.data.encoding import TokenStore
 from icalib.data.generated import GeneratedStore
@@ -19,7 +20,7 @@ from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.generation.job import SUMMARY, GenerateJob, generated_texts, write_generated_tokens
 from icalib.generation.retrieval import Retrieval
-from icalib.losses.binary import BinaryCrossEntropy
+from icalib.losses.binary import AbstractLoss, BinaryCrossEntropy
 from icalib.models.ranker import Ranker, make_batch
 from icalib.training.contrast import (
     AbstractContrast,
@@ -180,3 +181,18 @@ def test_a_batchs_loss_is_the_sum_of_its_pairs_and_their_contrasts(
             expected = sum(expected_loss(contrast, ranker, given, example) for example in batch)
         assert task == "answer_contrast"
         assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+class MeanLoss(AbstractLoss):
+    def __call__(self, logits_B: Tensor, labels_B: Tensor) -> Tensor:
+        return logits_B.mean()
+
+
+def test_a_reduced_loss_isnt_added_to_the_contrast_of_each_pair(
+    store: TokenStore, tiny_bert: Path, texts: dict[Any, GeneratedStore]
+) -> None:
+    ranker = tiny_ranker(tiny_bert)
+    given = curriculum(store, ranker, TrainingSettings(batch_size=6), GreyHinge.Config().build(), texts[GreyHinge])
+    given.loss = MeanLoss({})
+    with pytest.raises(SettingError, match=r"the loss `.*MeanLoss` returned a tensor of shape \[\]; expected"):
+        given.losses(ranker, given.batches(0)[0], CPU)

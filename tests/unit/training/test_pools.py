@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,11 @@ from helpers.scoring import score_pools
 from helpers.tiny_models import BUDGET
 from scipy.special import log_softmax, softmax
 
+from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.encoders.graph import GraphEncoder
 from icalib.encoders.joint import JointEncoder
-from icalib.losses.listwise import PoolCrossEntropy
+from icalib.losses.listwise import AbstractPoolLoss, PoolCrossEntropy
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross
@@ -91,3 +94,14 @@ def test_a_loss_of_whole_pools_is_that_of_the_scored_probabilities(ranker: Ranke
     with torch.inference_mode():
         _, loss = curriculum(ranker, store, range(0)).losses(ranker, in_order, CPU)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+class HalfLoss(AbstractPoolLoss):
+    def of_pools(self, sizes_P: Sequence[int], *, with_none: bool = False) -> Any:
+        return lambda logits_B, labels_B: logits_B[: len(sizes_P) // 2]
+
+
+def test_a_loss_that_does_not_give_each_pool_one_is_named(ranker: Ranker, store: TokenStore) -> None:
+    made = replace(curriculum(ranker, store, range(4), batch_size=4), loss=HalfLoss({}))
+    with pytest.raises(SettingError, match=r"HalfLoss` returned a tensor of shape \[2\]; expected .* shape \[4\]"):
+        made.losses(ranker, made.batches(0)[0], CPU)
