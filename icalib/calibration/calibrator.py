@@ -10,16 +10,18 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 from scipy.special import expit, log_expit, logit
 from typing_extensions import override
 
 from icalib.calibration.fitted import AffineMap, FittedMap, FocalInverseMap, IsotonicMap, PoolSoftmaxMap
-from icalib.core.component import Component, ComponentConfig
+from icalib.core.component import Component, ComponentConfig, import_path, missing
 from icalib.core.errors import DataError, SettingError
+from icalib.core.text import first_problem, short_repr
 from icalib.metrics.calibration import nll_from_logits
 from icalib.metrics.pairs import FloatArray, IntArray, pool_softmax, sums_to_1
 
+_MAPS = (AffineMap, IsotonicMap, FocalInverseMap, PoolSoftmaxMap)
 _LARGEST_LOG_TEMPERATURE = math.log(1e3)
 _LARGEST_LOG_SLOPE = 15.0
 _LARGEST_SCORE = 1e100  # the squares of larger ones are infinite
@@ -71,10 +73,20 @@ class AbstractCalibrator(Component):
                 f"Expected scores up to {_LARGEST_SCORE:g}: correct it, or divide all scores by one number.",
                 field="score",
             )
-        return self._fit(logit_N, label_N, Given(train_prior, sizes_P))
+        what = f"the calibrator `{import_path(type(self))}`"
+        try:
+            found: Any = self._fit(logit_N, label_N, Given(train_prior, sizes_P))
+        except ValidationError as error:
+            path, value, expected = first_problem(error)
+            where = ".".join((error.title, *path))
+            raise SettingError(f"{what} failed: {where}: {value}, expected {expected}. Correct it.") from error
+        if not isinstance(found, _MAPS):
+            maps = " or ".join(each.__name__ for each in _MAPS)
+            raise SettingError(f"{what} returned {short_repr(found)}; expected {maps}. Return one of these.")
+        return found
 
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> FittedMap:
-        raise NotImplementedError
+        raise missing(self, "_fit")
 
 
 @final

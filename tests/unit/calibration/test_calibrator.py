@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from icalib.calibration.calibrator import (
     Temperature,
     smoothed_targets,
 )
-from icalib.calibration.fitted import PoolSoftmaxMap, prob_logit
+from icalib.calibration.fitted import AffineMap, PoolSoftmaxMap, prob_logit
 from icalib.core.errors import SettingError
 from icalib.metrics.calibration import ece, nll
 
@@ -201,3 +202,32 @@ def test_a_pair_without_its_pool_has_platts_probability() -> None:
     logit, label, sizes = choices(50, slope=1.7)
     fitted = PoolSoftmax.Config().build().fit(logit, label, sizes_P=sizes)
     assert fitted.of_pairs == CALIBRATORS["platt"].fit(logit, label) != fitted
+
+
+class Own(AbstractCalibrator):
+    result: Any = None
+
+    def _fit(self, *given: Any) -> Any:
+        return self.result()
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (lambda: None, "returned None; expected AffineMap or IsotonicMap or FocalInverseMap or PoolSoftmaxMap"),
+        (lambda: (1.0, 0.0), r"returned \(1.0, 0.0\)"),
+        (lambda: expit, "returned <ufunc 'expit'>"),
+        (lambda: AffineMap(slope=-1, offset=0), r"failed: AffineMap\.slope: found -1, expected greater than 0"),
+        (lambda: AffineMap(slope=math.nan, offset=0), r"failed: AffineMap\.slope: found NaN, expected "),
+    ],
+)
+def test_a_calibrator_with_a_mistake_is_named(result: Any, words: str) -> None:
+    own = Own({})
+    own.result = result
+    with pytest.raises(SettingError, match=rf"the calibrator `{Own.__module__}\.Own` {words}"):
+        own.fit(*pairs(20, seed=0))
+
+
+def test_a_calibrator_without_its_fit_is_named() -> None:
+    with pytest.raises(SettingError, match=r"AbstractCalibrator` has no method `_fit`"):
+        AbstractCalibrator({}).fit(*pairs(20, seed=0))
