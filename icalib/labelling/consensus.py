@@ -55,14 +55,12 @@ def agreement(by_pool: Mapping[str, Sequence[Annotation]], num_candidates: Mappi
     several = {pool_id: found for pool_id, found in by_pool.items() if len(found) > 1}
     if not several:
         return None
-    annotators = sorted({annotation.annotator for found in several.values() for annotation in found})
     starts = np.cumsum([0, *(num_candidates[pool_id] for pool_id in several)])
-    ratings_AN = np.full((len(annotators), starts[-1]), np.nan)
+    ratings_AN = np.full((max(map(len, several.values())), starts[-1]), np.nan)  # α doesn't depend on who is which row
     for (pool_id, found), start in zip(several.items(), starts[:-1].tolist(), strict=True):
-        for annotation in found:
-            row = ratings_AN[annotators.index(annotation.annotator), start : start + num_candidates[pool_id]]
-            row[:] = 0
-            row[list(annotation.right)] = 1
+        for row_N, annotation in zip(ratings_AN, found, strict=False):
+            row_N[start : start + num_candidates[pool_id]] = 0
+            row_N[[start + index for index in annotation.right]] = 1
     return Agreement(krippendorff_alpha(ratings_AN), len(several))
 
 

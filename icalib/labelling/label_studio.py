@@ -32,6 +32,7 @@ class _Result(BaseModel):
 
 
 class _Annotation(BaseModel):
+    id: Any = None
     completed_by: Any = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
@@ -89,16 +90,16 @@ def read_task(raw: Raw) -> Iterator[Answer]:
     """Yield the answers to a task of a JSON export; a DataError says which field is not valid."""
     found = build(_Task, raw.value, raw)
     candidates = tuple(found.data.candidates)
-    for one in found.annotations or [_Annotation(was_cancelled=True)]:
+    for number, one in enumerate(found.annotations or [_Annotation(was_cancelled=True)], 1):
         right = right_of(_choices(one, _RIGHT), candidates, raw, f"annotations.result.{_RIGHT}")
         annotation = None
         if right is not None and not one.was_cancelled:
-            number = len(found.data.context)
-            intents = tuple(_choices(one, f"{_INTENTS}{turn}") for turn in range(1, number + 1))
+            turns = range(1, len(found.data.context) + 1)
+            intents = tuple(_choices(one, f"{_INTENTS}{turn}") for turn in turns)
             when = one.updated_at or one.created_at
             utc = when and (when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC))
             kept = intents if any(intents) else ()
-            annotation = Annotation(found.data.pool_id, _annotator(one.completed_by), utc, right, kept)
+            annotation = Annotation(found.data.pool_id, _annotator(one, number), utc, right, kept)
         yield Answer(raw, found.data.pool_id, candidates, annotation)
 
 
@@ -106,8 +107,11 @@ def _choices(annotation: _Annotation, name: str) -> tuple[str, ...]:
     return tuple(choice for one in annotation.result if one.from_name == name for choice in one.value.choices)
 
 
-def _annotator(completed_by: Any) -> str:
-    """Return who gave an answer: an e-mail address where the export has it, else the user's number."""
-    if isinstance(completed_by, dict):
-        return str(completed_by.get("email") or completed_by.get("id"))
-    return str(completed_by)
+def _annotator(annotation: _Annotation, number: int) -> str:
+    """Return who gave an answer: an e-mail address where the export has it, else the user's number; without both, the
+    answer's own, so that answers that disagree don't replace each other.
+    """
+    who = annotation.completed_by
+    if isinstance(who, dict):
+        who = who.get("email") or who.get("id")
+    return f"answer {annotation.id or number}" if who in (None, "") else str(who)

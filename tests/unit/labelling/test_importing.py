@@ -135,6 +135,25 @@ def test_annotators_who_disagree_give_no_label(tiny_pools: Path, tasks: Path, tm
     assert len(read_annotations(tmp_path / "new")) == 12
 
 
+@pytest.mark.parametrize("field", [{"completed_by": None}, {"completed_by": None, "id": 7}, {"completed_by": {}}])
+def test_answers_without_an_annotator_count_as_different_ones(
+    tiny_pools: Path, tasks: Path, tmp_path: Path, field: dict[str, Any]
+) -> None:
+    ids = batch_ids(tasks)
+    answers = {"a": lambda pool_id: [0], "b": lambda pool_id: [1 if pool_id == ids[0] else 0]}
+    export = exported(tasks, tmp_path / "export.json", answers)
+    records = json.loads(export.read_text())
+    for record in records:
+        for number, one in enumerate(record["annotations"]):
+            one |= field | ({"id": field["id"] + number} if "id" in field else {})
+    export.write_text(json.dumps(records))
+    found = label_import(export, tiny_pools, tmp_path / "new")
+    assert found.conflicts == (ids[0],)
+    assert found.agreement is not None
+    assert found.agreement.num_pools == 6
+    assert label_import(export, tmp_path / "new", tmp_path / "again").agreement == found.agreement
+
+
 def test_a_label_that_all_annotators_reject_is_taken_away(tiny_pools: Path, tmp_path: Path) -> None:
     """In whatever number of files they say so."""
     before, ids = by_id(tiny_pools), labelled_ids(tiny_pools)[:3]
