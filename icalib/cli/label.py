@@ -209,6 +209,8 @@ def label_import(
     if found.num_elsewhere:
         others = f"pools that aren't training pools of {_typed(data)}"
         say(f"left out: {found.num_elsewhere} answers of a model about {others}")
+    if found.new_intents:
+        say(f"new intents: {', '.join(found.new_intents)}")
     if found.unfinished:
         say(f"skipped, unfinished or unclear: {len(found.unfinished)} pools")
     if found.conflicts:

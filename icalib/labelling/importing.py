@@ -44,6 +44,7 @@ class Imported:
         confirmed_interval: 95 % interval of their fraction, if the pools were drawn at random.
         soft_labels: the models that gave soft labels of other pools, in this file or before.
         num_elsewhere: answers of models in the file about pools that aren't training pools of the folder.
+        new_intents: intents of the file that the folder didn't have.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class Imported:
     confirmed_interval: tuple[float, float]
     soft_labels: tuple[SoftLabelSource, ...] = ()
     num_elsewhere: int = 0
+    new_intents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         num_confirmed=sum(confirmed),
         confirmed_interval=fraction_interval(sum(confirmed), len(confirmed)),
         num_elsewhere=num_elsewhere,
+        new_intents=tuple(sorted(labels.intents.difference(pool_set.intents))),
         soft_labels=soft.sources,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -94,8 +95,7 @@ def read_task(raw: Raw) -> Iterator[Answer]:
         right = right_of(_choices(one, _RIGHT), candidates, raw, f"annotations.result.{_RIGHT}")
         annotation = None
         if right is not None and not one.was_cancelled:
-            turns = range(1, len(found.data.context) + 1)
-            intents = tuple(_choices(one, f"{_INTENTS}{turn}") for turn in turns)
+            intents = _intents(one, found.data, raw)
             when = one.updated_at or one.created_at
             utc = when and (when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC))
             kept = intents if any(intents) else ()
@@ -105,6 +105,19 @@ def read_task(raw: Raw) -> Iterator[Answer]:
 
 def _choices(annotation: _Annotation, name: str) -> tuple[str, ...]:
     return tuple(choice for one in annotation.result if one.from_name == name for choice in one.value.choices)
+
+
+def _intents(annotation: _Annotation, data: _Data, raw: Raw) -> tuple[tuple[str, ...], ...]:
+    """Return the intents of each utterance; a DataError names a field of intents of another one."""
+    fields = [f"{_INTENTS}{turn}" for turn in range(1, len(data.context) + 1)]
+    for one in annotation.result:
+        if re.fullmatch(rf"{_INTENTS}\d+", one.from_name) and one.from_name not in fields and one.value.choices:
+            raise raw.error(
+                f"the task of pool {data.pool_id!r:.80} has {one.from_name}, but {len(fields)} utterances",
+                "Take the intents away where they were given, or correct the utterance's number, from 1.",
+                f"annotations.result.{one.from_name}",
+            )
+    return tuple(_choices(annotation, field) for field in fields)
 
 
 def _annotator(annotation: _Annotation, number: int) -> str:

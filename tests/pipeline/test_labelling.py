@@ -52,10 +52,11 @@ def test_labels_of_annotators_reach_the_next_run(
         one.attrib["value"].removeprefix("$") for one in config.iter() if one.attrib.get("value", "").startswith("$")
     }
     assert all(used <= task["data"].keys() for task in tasks)
-    export = exported(out, tmp_path / "export.json", {"ann": lambda pool_id: [3]})
+    export = exported(out, tmp_path / "export.json", {"ann": lambda pool_id: [3]}, {1: ["misspelt"]})
     code, _, err = icalib("label", "import", export, "--data", data, "--out", tmp_path / "labelled")
     assert code == 0, err
     assert "6 pools annotated" in err
+    assert "new intents: misspelt" in err
     assert f"next: icalib run METHOD --data {tmp_path / 'labelled'}" in err
     pool_set = read_pool_set(tmp_path / "labelled")
     assert pool_set.default_labelled_fraction is not None

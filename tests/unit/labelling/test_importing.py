@@ -95,7 +95,7 @@ def test_label_studios_export_keeps_who_when_and_intents(tiny_pools: Path, tasks
     before, ids = by_id(tiny_pools), batch_ids(tasks)
     gold: dict[str, Any] = {pool_id: before[pool_id].right for pool_id in ids}
     export = exported(tasks, tmp_path / "export.json", {"ann@example.org": gold.__getitem__}, {1: ["new intent"]})
-    label_import(export, tiny_pools, tmp_path / "new")
+    assert label_import(export, tiny_pools, tmp_path / "new").new_intents == ("new intent",)
     (first, *_) = annotations = read_annotations(tmp_path / "new")
     assert [one.pool_id for one in annotations] == ids
     assert (first.annotator, first.when) == ("ann@example.org", datetime(2026, 1, 1, 10, 0, 0, 250000, UTC))
@@ -234,6 +234,10 @@ def test_marks_may_be_numbers_as_pandas_writes_them(tiny_pools: Path, batch: Pat
     assert label_import(tmp_path / "pandas.csv", tiny_pools, tmp_path / "new").num_annotated == 6
 
 
+def intents_of_utterance_9(record: dict[str, Any]) -> None:
+    record["annotations"][0]["result"].append({"from_name": "intents9", "value": {"choices": ["PA"]}})
+
+
 def chosen(record: dict[str, Any]) -> list[str]:
     return record["annotations"][0]["result"][0]["value"]["choices"]
 
@@ -245,6 +249,7 @@ def chosen(record: dict[str, Any]) -> list[str]:
         (lambda record: record["data"]["candidates"].reverse(), "are not those of|found the choice"),
         (lambda record: chosen(record).append("none of these"), "'none of these' together with a candidate"),
         (lambda record: record["data"].pop("pool_id"), "data.pool_id.*it is missing"),
+        (intents_of_utterance_9, "the task of pool '.*' has intents9, but 3 utterances"),
         (lambda record: record.update(right=record.pop("annotations")), "unknown format.*not JSON-MIN"),
     ],
 )
