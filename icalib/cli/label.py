@@ -203,7 +203,7 @@ def label_import(
     if found.num_known:
         low, high = found.confirmed_interval
         say(
-            f"the label that they had is right in {found.num_confirmed} of {found.num_known} "
+            f"the label that they had is right in {found.num_confirmed} of {found.num_known} pools without a conflict "
             f"(95 % interval {low:.0%}–{high:.0%}, if they were drawn at random)"
         )
     if found.num_elsewhere:

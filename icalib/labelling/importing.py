@@ -11,17 +11,9 @@ from icalib.core.files import check_empty
 from icalib.core.storage import pull
 from icalib.data.pools import iter_pools, read_pool_set
 from icalib.data.schema import NONE_RIGHT, UNKNOWN_LABEL, SoftLabelSource, Split
-from icalib.labelling.annotations import (
-    Annotation,
-    Answer,
-    annotations_by_pool,
-    by_model,
-    latest,
-    plain,
-    read_annotations,
-)
+from icalib.labelling.annotations import Answer, annotations_by_pool, by_model, latest, plain, read_annotations
 from icalib.labelling.answers import read_answers
-from icalib.labelling.consensus import Agreement, Right, agreement, majority, majority_intents
+from icalib.labelling.consensus import Agreement, agreement, majority, majority_intents
 from icalib.labelling.model_answers import is_record
 from icalib.labelling.relabelled import Labels, write_relabelled
 from icalib.labelling.soft_labels import SoftLabels
@@ -39,7 +31,7 @@ class Imported:
         unfinished: pools of the file without a finished answer.
         conflicts: pools of the file whose annotators disagree, which get no label.
         agreement: of the annotators, over all pools that several annotated; None without such.
-        num_known: annotated pools with an earlier label that no annotator gave, e.g. the reply of the log.
+        num_known: annotated pools without a conflict whose earlier label no annotator gave, e.g. the reply of the log.
         num_confirmed: those of them whose label the annotators say is right.
         confirmed_interval: 95 % interval of their fraction, if the pools were drawn at random.
         soft_labels: the models that gave soft labels of other pools, in this file or before.
@@ -105,11 +97,10 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     if len(of_people) == len(finished) and set(conflicts) - was_labelled == set(verdicts):
         raise DataError(*_nothing_to_import(conflicts), path=file)
     answered = {one.pool_id for one in finished}
-    known = [name for name in verdicts if name not in was_annotated and targets[name].label != UNKNOWN_LABEL]
     confirmed = [
-        is_right
-        for name in known
-        if (is_right := _confirms(verdicts[name], by_pool[name], targets[name].label)) is not None
+        label in (right or (NONE_RIGHT,))
+        for name, right in verdicts.items()
+        if right is not None and name not in was_annotated and (label := targets[name].label) != UNKNOWN_LABEL
     ]
     for name, right in verdicts.items():
         if right is not None:
@@ -134,13 +125,6 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         new_intents=tuple(sorted(labels.intents.difference(pool_set.intents))),
         soft_labels=soft.sources,
     )
-
-
-def _confirms(verdict: Right | None, by_annotator: Sequence[Annotation], label: int) -> bool | None:
-    """Return whether a label is right by the verdict; where there is none, no if none gave it, else None."""
-    if verdict is not None:
-        return label in (verdict or (NONE_RIGHT,))
-    return None if any(label in (one.right or (NONE_RIGHT,)) for one in by_annotator) else False
 
 
 def _nothing_to_import(conflicts: Sequence[str]) -> tuple[str, str]:

@@ -135,6 +135,19 @@ def test_annotators_who_disagree_give_no_label(tiny_pools: Path, tasks: Path, tm
     assert len(read_annotations(tmp_path / "new")) == 12
 
 
+def test_disagreements_say_nothing_of_the_label_before_whether_someone_confirms_it_or_not(
+    tiny_pools: Path, tasks: Path, tmp_path: Path
+) -> None:
+    before, ids = by_id(tiny_pools), batch_ids(tasks)
+    steps = {ids[0]: (0, 1), ids[1]: (1, 2)}
+    answers = {
+        name: lambda one, place=place: [(before[one].label + steps.get(one, (0, 0))[place]) % 4]
+        for place, name in enumerate("ab")
+    }
+    found = label_import(exported(tasks, tmp_path / "export.json", answers), tiny_pools, tmp_path / "new")
+    assert (found.conflicts, found.num_confirmed, found.num_known) == (tuple(ids[:2]), 4, 4)
+
+
 @pytest.mark.parametrize("field", [{"completed_by": None}, {"completed_by": None, "id": 7}, {"completed_by": {}}])
 def test_answers_without_an_annotator_count_as_different_ones(
     tiny_pools: Path, tasks: Path, tmp_path: Path, field: dict[str, Any]
@@ -171,7 +184,7 @@ def test_a_label_that_all_annotators_reject_is_taken_away(tiny_pools: Path, tmp_
     label_import(files[0], tiny_pools, one)
     label_import(files[1], one, tmp_path / "two")
     found = label_import(tmp_path / "together.csv", tiny_pools, both)
-    assert (found.num_known, found.num_confirmed, len(found.conflicts)) == (3, 0, 3)
+    assert (found.num_known, len(found.conflicts)) == (0, 3)
     assert by_id(both) == by_id(tmp_path / "two")
     assert {by_id(both)[one].label for one in ids} == {UNKNOWN_LABEL}
     assert labelled_ids(both) == labelled_ids(tiny_pools)[3:]
