@@ -248,11 +248,16 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     if has_cells:
         sample = [{name: json_in(value) for name, value in row.items()} for row in sample]
     found = _found(names, columns, sample)
-    required = ("query", "passage", "label") if "label" in found else ("query", "positive")
+    required = ("query", *_LABELLED) if {*_LABELLED} & found.keys() else ("query", "positive")
     negatives = _negatives(names, found)
     understood = check_columns(files, names, found, required, columns, negatives)
     if not {"label", "positive"} & columns.keys() and not {"label", "negative"} & found.keys():
         _refuse_unread_labels(files[0], sample, found)
+    grades = _grades(sample, found) if "label" in found else []
+    if not {0, 1}.issuperset(grades):
+        understood += (
+            f"; labels are from {grades[0]:g} to {grades[-1]:g}, and those above {_RIGHT_ABOVE} count as right"
+        )
     table = _Table(found, negatives, speakers, has_cells)
     source = Source(files, keeps_all_candidates=False, understood=understood, left_out=table.left_out)
     if any(map(table.has_wrong, sample)):
@@ -260,8 +265,8 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
             source,
             pools=lambda on_reject: accepted(table.records(files), unique(table.pool, "pool_id", _RENAME), on_reject),
         )
-    if "label" in found:
-        _refuse_grades(files[0], sample, found["label"])
+    if len(grades) > 1:
+        raise _all_right(files[0], grades, found["label"])
     return replace(
         source,
         answers=lambda on_reject: accepted(table.records(files), unique(table.answers, "query_id", _SORT), on_reject),
@@ -311,15 +316,20 @@ def _refuse_unread_labels(file: Path, sample: Sequence[Mapping[str, Any]], found
             )
 
 
-def _refuse_grades(file: Path, sample: Sequence[Mapping[str, Any]], column: str) -> None:
-    """Refuse labels of several values that all stand for right answers, such as one to five stars."""
-    grades = sorted({number for row in sample if (number := _number(row.get(column))) is not None})
-    if len(grades) > 1:
-        raise SettingError(
-            f"{file}: labels in `{column}` are {', '.join(f'{grade:g}' for grade in grades[:5])}, all above "
-            f"{_RIGHT_ABOVE}, so that every answer would be right. Write 1 for right answers and 0 for wrong ones; if "
-            "all are right, give --columns label= (no name)."
-        )
+def _grades(sample: Sequence[Mapping[str, Any]], found: Mapping[str, str]) -> list[float]:
+    """Return the labels that are compared with a threshold, ascending; unlike indices of lists of candidates."""
+    cells = [(row.get(found["passage"]), row.get(found["label"])) for row in sample]
+    labels = [label for passage, label in cells if isinstance(label, list) or not isinstance(passage, list)]
+    return sorted({number for label in labels for one in _listed(label) if (number := _number(one)) is not None})
+
+
+def _all_right(file: Path, grades: Sequence[float], column: str) -> SettingError:
+    """Return the error of labels of several values that all stand for right answers, such as one to five stars."""
+    return SettingError(
+        f"{file}: labels in `{column}` are {', '.join(f'{grade:g}' for grade in grades[:5])}, all above "
+        f"{_RIGHT_ABOVE}, so that every answer would be right. Write 1 for right answers and 0 for wrong ones; if "
+        "all are right, give --columns label= (no name)."
+    )
 
 
 def _is_no_label(column: str, sample: Sequence[Mapping[str, Any]], *, must_be: bool) -> bool:
@@ -327,10 +337,9 @@ def _is_no_label(column: str, sample: Sequence[Mapping[str, Any]], *, must_be: b
     ranker's scores.
     """
     values = [row[column] for row in sample if row.get(column) is not None]
-    numbers = [_number(value) for value in values if not isinstance(value, list)]
-    if plain_column(column) == "score" and any(number is not None and not 0 <= number <= 1 for number in numbers):
-        return True
-    return None in numbers and not must_be
+    if plain_column(column) == "score":
+        return any(_number(one) not in (0, 1) for value in values for one in _listed(value))
+    return None in [_number(value) for value in values if not isinstance(value, list)] and not must_be
 
 
 def _negatives(names: list[str], found: Mapping[str, str]) -> tuple[str, ...]:
@@ -352,6 +361,10 @@ def _number(label: Any) -> float | None:
     return number if number == number else None
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _passages(value: Any) -> list[str]:
     """Return answers that are a text, an object with title and text, messages that end in one, or a list of texts or
     objects; empty ones are left out.
@@ -364,7 +377,7 @@ def _items(value: Any) -> list[Any]:
         return value["text"]  # of SQuAD's {"text": [...], "answer_start": [...]}
     if _is_chat(value):
         return value[-1:]
-    return value if isinstance(value, list) else [value]
+    return _listed(value)
 
 
 def _is_chat(value: Any) -> TypeGuard[list[dict[str, Any]]]:
@@ -395,7 +408,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 def _detects(path: Path) -> bool:
-    found = [_found(row, {}, [row]) for row in first_rows(path, 1)]
+    found = [guessed_columns(row, COMMON, {}) for row in first_rows(path, 1)]
     return any("query" in one and ("positive" in one or {"passage", "label"} <= one.keys()) for one in found)
 
 

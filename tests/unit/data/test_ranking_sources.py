@@ -16,6 +16,7 @@ from helpers.pool_folders import read_pools
 from icalib.core.errors import DataError, SettingError
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
+from icalib.data.preview import preview
 from icalib.data.schema import Pool
 from icalib.data.sources.readers import open_source
 
@@ -356,6 +357,35 @@ def test_grades_that_are_no_labels_are_refused(tmp_path: Path) -> None:
         open_source(write_lines(tmp_path / "stars.jsonl", *rows))
     ones = write_lines(tmp_path / "ones.jsonl", *({**row, "label": 1} for row in rows))
     assert len(list(open_source(ones).answers(None))) == 10
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [((0.9, 0.3, 0.1), "from 0.1 to 0.9"), ((3, 0, 1), "from 0 to 3"), ((1, 0, 0), ""), ((True, False, False), "")],
+)
+def test_labels_that_are_cut_are_named(tmp_path: Path, labels: tuple[float, ...], said: str) -> None:
+    rows = [one | {"label": label} for one, label in zip(PAIRS, labels, strict=True)]
+    listed = CANDIDATES | {"label": list(labels)}
+    for name, records in (("rows", rows), ("lists", [listed])):
+        path = write_lines(tmp_path / f"{name}.jsonl", *records)
+        assert f"{said}, and those above 0.5 count as right" * bool(said) in open_source(path).understood
+        assert any("count as right" in line for line in preview(path, PrepareSettings())) == bool(said)
+    assert "count as right" not in open_source(write_lines(path, CANDIDATES | {"label": 2})).understood
+
+
+@pytest.mark.parametrize("scores", [(12.3, 8.1, 0), (0.9, 0.3, 0.1), (1, 0, 0.4)])
+def test_scores_are_guessed_to_be_labels_only_if_all_are_0_or_1(tmp_path: Path, scores: tuple[float, ...]) -> None:
+    rows = [{"query": "q", "passage": one["passage"], "score": score} for one, score in zip(PAIRS, scores, strict=True)]
+    path = write_lines(tmp_path / "train.jsonl", *rows)
+    with pytest.raises(SettingError, match=r"no column found for label.*passage, score.*--columns label=NAME"):
+        open_source(path)
+    (pool,) = pools(path, columns={"label": "score"})
+    assert pool.right == tuple(range(sum(score > 0.5 for score in scores)))
+    with pytest.raises(SettingError, match=r"as `score`.*--columns label=score"):
+        open_source(
+            write_lines(path, *({"query": "q", "answer": one["passage"], "score": one["score"]} for one in rows))
+        )
+    assert pools(write_lines(path, *({**row, "score": n % 2} for n, row in enumerate(rows))))[0].right == (0,)
 
 
 @pytest.mark.parametrize("sampler", ["random", "neighbourhood", "bm25-response"])
