@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from icalib.calibration.post_hoc import POST_HOC, post_hoc_tag
-from icalib.core.errors import DataError
+from icalib.core.errors import DataError, SettingError
 from icalib.core.files import read_json, reading
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import push
@@ -41,7 +41,12 @@ _POST_HOC_METRICS = ("ECE", "NLL")
 
 
 def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
-    """Write a report of finished runs as one HTML file that needs no network access, and share it; returns `out`."""
+    """Write a report of finished runs as one HTML file that needs no network access, and share it; returns `out`.
+
+    A SettingError says that its name is of another format.
+    """
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise SettingError(f"{out}: the name ends in {out.suffix!r}. Name a .html file.")
     results = run_results(runs)
     shifts = shift_results(runs)
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)

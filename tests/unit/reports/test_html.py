@@ -10,7 +10,7 @@ from plotly.offline import get_plotlyjs
 from unit.reports.fake_runs import HOSTILE, write_pools, write_run
 from unit.reports.pages import Page, read_page, visible
 
-from icalib.core.errors import DamagedFileError
+from icalib.core.errors import DamagedFileError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.reports.html import write_report
 from icalib.reports.page import LIBRARY
@@ -27,6 +27,14 @@ def test_the_page_is_self_contained_and_shows_rounds_and_cases(page: Page) -> No
     assert all(address.startswith(("#", "data:")) for address in page.addresses)
     text = visible(page)
     assert all(words in text for words in ("Desk <1>", "icast is right, tsst is wrong", "confident 410"))
+
+
+def test_only_names_of_html_files_are_written_to(runs: list[RunFolder], tmp_path: Path) -> None:
+    for name in ("x.txt", "x"):
+        with pytest.raises(SettingError, match=f"{name}: the name ends in .*Name a .html file"):
+            write_report(runs, tmp_path / name, "x")
+    assert not list(tmp_path.iterdir())
+    assert write_report(runs[:1], tmp_path / "x.HTM", "x").is_file()
 
 
 def test_text_from_data_is_escaped(tmp_path: Path) -> None:
