@@ -84,10 +84,12 @@ def dry_sweep(
     from icalib.sweeps.sweep import claimed
 
     tried = proposals(chosen, base.settings, settings.sampler, trials)
-    with session(template) as active, claimed(settings, template.runs.resolve(), dry=True) as folder:
-        if note:
-            active.message(note)
-        folder.write_dry(list(dry(tried, base, settings.seeds, active.context)))
+    with session(template) as active:
+        rows = dry(tried, base, settings.seeds, active.context)
+        with claimed(settings, template.runs.resolve(), dry=True) as folder:
+            if note:
+                active.message(note)
+            folder.write_dry(list(rows))
     return folder
 
 

@@ -22,10 +22,10 @@ from icalib.sweeps.study import Proposal
 
 
 def dry(proposals: Sequence[Proposal], base: RunConfig, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
-    """Yield a row of DRY_SCHEMA for each trial and seed, trial by trial.
+    """Return rows of DRY_SCHEMA, one for each trial and seed, trial by trial; they are computed as they are asked for.
 
-    Teacher and scores are cached for the sweep itself. A SettingError says that the method doesn't pseudo-label, that a
-    trial changes more than the rule, or that no pool is unlabelled.
+    Teacher and scores are cached for the sweep itself. A SettingError, raised at once, says that the method doesn't
+    pseudo-label, that a trial changes more than the rule, or that no pool is unlabelled.
     """
     if not isinstance(base.settings.regime, SelfTraining.Config):
         raise SettingError(
@@ -44,6 +44,10 @@ def dry(proposals: Sequence[Proposal], base: RunConfig, seeds: int, context: Run
             f"--dry shows what a rule would pseudo-label, and no training pool of {base.data} is unlabelled at "
             f"{base.labelled:g} labelled. Lower --labelled."
         )
+    return _rows(proposals, base, seeds, context)
+
+
+def _rows(proposals: Sequence[Proposal], base: RunConfig, seeds: int, context: RunContext) -> Iterator[dict[str, Any]]:
     is_precise = any(_rule(proposal).scale == "precision" for proposal in proposals)
     scored = {
         seed: _first_scores(base.model_copy(update={"seed": seed}), context, with_validation=is_precise)

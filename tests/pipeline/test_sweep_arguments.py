@@ -14,7 +14,7 @@ import icalib
 from icalib.api.sweeps import SweepKeywords, dry_sweep
 from icalib.cli import main
 from icalib.core.errors import SettingError
-from icalib.sweeps.sweep import run_here
+from icalib.sweeps.sweep import claimed, run_here
 from icalib.sweeps.trials import sweep_trials
 
 FAILS = '''"""Two backbones that aren't there."""
@@ -73,14 +73,18 @@ def test_a_setting_that_the_space_replaces_is_named(
     assert "shards sets scoring.pools_per_shard itself, so that --set has no effect there. To try other values" in said
 
 
-def test_dry_leaves_the_command_of_the_trials(
-    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space = written_space(tmp_path, "shards", SHARDS)
+def test_a_dry_sweep_that_is_refused_leaves_no_folder(tiny_pools: Path, tmp_path: Path) -> None:
     keywords: SweepKeywords = {"runs": tmp_path / "runs", "executor": "local"}
-    monkeypatch.setattr("icalib.api.sweeps.command_line", lambda: "icalib sweep shards.py")
-    found = icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, **keywords)
-    monkeypatch.setattr("icalib.api.sweeps.command_line", lambda: "icalib sweep shards.py --dry")
     with pytest.raises(SettingError, match="has no rounds"):
-        dry_sweep(space.file, tiny_pools, 0.3, 1, keywords)
-    assert found.folder.settings.command == "icalib sweep shards.py"
+        dry_sweep(written_space(tmp_path, "shards", SHARDS).file, tiny_pools, 0.3, 1, keywords)
+    assert not list(tmp_path.glob("runs/*/sweep-*"))
+
+
+def test_dry_leaves_the_command_of_the_trials(
+    tiny_pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space, runs = written_space(tmp_path, "shards", SHARDS), tmp_path / "runs"
+    monkeypatch.setattr("icalib.api.sweeps.command_line", lambda: "icalib sweep shards.py")
+    found = icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, runs=runs, executor="local").folder
+    with claimed(found.settings.model_copy(update={"command": "icalib sweep shards.py --dry"}), runs, dry=True):
+        assert found.settings.command == "icalib sweep shards.py"
