@@ -24,7 +24,7 @@ def pseudo_labelled(folder: Path, store: TokenStore) -> LabelledPools:
     """
     paths = sorted(folder.glob("pseudo-*.parquet"))
     by_id = store.rows_of(read_parquet(path, ["pool_id"])["pool_id"].unique() for path in paths)
-    return LabelledPools.joined([LabelledPools.of([]), *(_of_shard(path, by_id) for path in paths)])
+    return LabelledPools.joined([_of_shard(path, by_id) for path in paths] or [LabelledPools.of([])])
 
 
 def _of_shard(path: Path, by_id: Mapping[str, int]) -> LabelledPools:
