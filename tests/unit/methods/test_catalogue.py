@@ -130,7 +130,7 @@ def test_the_prior_of_pools_with_several_right_candidates_is_that_of_the_pairs_d
     for labels in ([1] * num_right + [0] * (6 - num_right),) * 3 + ([0] * 6,):
         every = np.arange(6)
         pool = PairLabels(0, every, np.array(labels), every < 0, (), learn_intents=False)
-        drawn += pool.labels[sampled_positions(pool, negatives, rng)].tolist()
+        drawn += pool.labels[sampled_positions(pool.labels, negatives, rng)].tolist()
     assert method.train_prior(6, 0.25, float(num_right)) == pytest.approx(np.mean(drawn))
 
 
