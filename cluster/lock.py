@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "cluster/requirements.lock"
-EXTRAS = ("minilm", "serve")
+EXTRAS = ("minilm", "serve", "external")
 _FROM_PYTORCH = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 _HEAD = """\
 # What the image installs from PyPI, without torch and what only torch needs. `make lock` writes this file.

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
-from icalib.encoders.off_the_shelf import read_stock_model
+from icalib.encoders.off_the_shelf import is_cross_encoder
 from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
@@ -83,7 +83,7 @@ class External(AbstractUntrained):
 
         @override
         def check(self) -> None:
-            read_stock_model(self.model)
+            is_cross_encoder(self.model)
 
     @override
     def run(self, stages: Stages) -> Outcome:

@@ -41,7 +41,7 @@ def test_each_locked_package_has_its_pinned_version_and_sha256() -> None:
 
 def test_the_lock_has_what_icalib_requires_from_pypi() -> None:
     extras = PROJECT["optional-dependencies"]
-    direct = [*PROJECT["dependencies"], *extras["minilm"], *extras["serve"]]
+    direct = [*PROJECT["dependencies"], *extras["minilm"], *extras["serve"], *extras["external"]]
     names = {canonicalize_name(Requirement(one).name) for one in direct}
     assert names - {"torch"} <= locked().keys()
     assert not [name for name in locked() if FROM_PYTORCH.fullmatch(name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,4 +50,13 @@ def test_a_model_that_can_not_be_used_is_refused_before_anything_runs(
     for name, message in ((f"external:{tiny_bert}", "can't be used"), ("external:", "lacks a model")):
         with pytest.raises(SettingError, match=message):
             icalib.run(name, tiny_pools, labelled=0.3, runs=tmp_path / "runs", executor="local")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_sentence_transformers_its_extra_is_named_before_anything_runs(
+    tiny_pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(SettingError, match=r"not installed.*pip install 'icalib\[external\]'"):
+        icalib.run("external:minilm", tiny_pools, labelled=0.3, runs=tmp_path / "runs", executor="local")
     assert not (tmp_path / "runs").exists()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.stock_models import write_tiny_classifier
+from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification
@@ -17,7 +18,7 @@ from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassificatio
 from icalib.core.errors import SettingError
 from icalib.data.encoding import Budget
 from icalib.encoders.backbone import Tokenizer, load_config
-from icalib.encoders.off_the_shelf import StockRanker, model_digest, model_folder, read_stock_model
+from icalib.encoders.off_the_shelf import StockRanker, is_cross_encoder, model_digest, model_folder
 from icalib.generation.language_model import LanguageModel
 
 CPU = torch.device("cpu")
@@ -47,9 +48,7 @@ def test_a_cross_encoder_scores_as_its_predict(
 ) -> None:
     model = CrossEncoder(str(classifier), activation_fn=activation, device="cpu")
     model.save_pretrained(str(tmp_path))
-    settings = read_stock_model(str(tmp_path))
-    assert settings.kind == "cross-encoder"
-    assert settings.activation == ("Sigmoid" if activation is None else type(activation).__name__)
+    assert is_cross_encoder(str(tmp_path))
     found = StockRanker(str(tmp_path), CPU).scores(CONTEXTS, CANDIDATES)
     for scores, expected in zip(found, expected_of(model), strict=True):
         if activation is None:
@@ -96,20 +95,43 @@ def test_positions_of_padding_are_not_for_tokens(tiny_roberta: Path, tmp_path: P
     assert np.isfinite(found).all()
 
 
+def test_a_dense_layer_is_applied(tiny_bert: Path, tmp_path: Path) -> None:
+    model = with_dense(tiny_bert)
+    model.save_pretrained(str(tmp_path))
+    (found,) = StockRanker(str(tmp_path), CPU).scores([["hello"]], [CANDIDATES[0]])
+    assert found == pytest.approx(model.similarity(model.encode(["hello"]), model.encode(CANDIDATES[0]))[0], abs=1e-5)
+
+
+def with_dense(backbone: Path) -> SentenceTransformer:
+    """A bi-encoder with a linear layer after its pooling."""
+    transformer = Transformer(str(backbone))
+    width = transformer.get_embedding_dimension()
+    return SentenceTransformer(modules=[transformer, Pooling(width), Dense(width, 8)], device="cpu")
+
+
+def test_scores_do_not_depend_on_what_is_scored_beside_them(classifier: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    with_dense(tiny_bert).save_pretrained(str(tmp_path))
+    for folder in (classifier, tmp_path):
+        ranker = StockRanker(str(folder), CPU)
+        together = ranker.scores(CONTEXTS, CANDIDATES)
+        for context, pool, found in zip(CONTEXTS, CANDIDATES, together, strict=True):
+            assert ranker.scores([context], [pool])[0] == pytest.approx(found, abs=1e-5)
+        again = StockRanker(str(folder), CPU).scores(CONTEXTS, CANDIDATES)
+        assert np.array_equal(np.concatenate(again), np.concatenate(together))
+
+
 def test_what_is_not_implemented_is_refused(classifier: Path, tiny_bert: Path, tmp_path: Path) -> None:
     config = AutoConfig.from_pretrained(classifier, num_labels=3)
     BertForSequenceClassification(config).save_pretrained(tmp_path / "three")
     transformer = Transformer(str(tiny_bert))
-    width = transformer.get_embedding_dimension()
-    model = SentenceTransformer(modules=[transformer, Pooling(width), Dense(width, 8)], device="cpu")
-    model.save_pretrained(str(tmp_path / "dense"))
+    SentenceTransformer(modules=[transformer, Dense(32, 8)], device="cpu").save_pretrained(str(tmp_path / "unpooled"))
     for folder, found in {
         tiny_bert: "BertModel",
         tmp_path / "three": "3 labels",
-        tmp_path / "dense": "Transformer, Pooling, Dense",
+        tmp_path / "unpooled": "Transformer, Dense",
     }.items():
         with pytest.raises(SettingError, match=found):
-            read_stock_model(str(folder))
+            is_cross_encoder(str(folder))
 
 
 def copied(folder: Path, to: Path) -> Path:
@@ -117,31 +139,38 @@ def copied(folder: Path, to: Path) -> Path:
 
 
 def test_a_model_that_contradicts_itself_is_refused(classifier: Path, tmp_path: Path) -> None:
-    wrong = copied(classifier, tmp_path / "wrong")
-    (wrong / "sentence_bert_config.json").write_text('{"max_seq_length": "abc"}')
-    with pytest.raises(SettingError, match=r"wrong can't be used: max_length: .* integer.*found 'abc'"):
-        read_stock_model(str(wrong))
     larger = copied(classifier, tmp_path / "larger")
     tokenizer = AutoTokenizer.from_pretrained(larger)
     tokenizer.add_tokens(["[ORDER]"])
     tokenizer.save_pretrained(larger)
     size = len(tokenizer)
-    with pytest.raises(SettingError, match=f"its tokenizer has {size} tokens, and its model only {size - 1} of them"):
+    with pytest.raises(SettingError, match=f"its tokenizer has {size} tokens, and its model {size - 1}"):
         StockRanker(str(larger), CPU)
     with pytest.raises(SettingError, match=f"has {size} tokens, and its model only {size - 1} of them. Resize"):
         Tokenizer(str(larger)).layout(Budget(), 64, size - 1)
+    wordless = copied(classifier, tmp_path / "wordless")
+    (wordless / "tokenizer.json").unlink()
+    with pytest.raises(SettingError, match="its tokenizer has 5 tokens, and its model"):
+        StockRanker(str(wordless), CPU)
 
 
-def test_code_and_pickles_of_a_model_are_never_run(classifier: Path, tmp_path: Path) -> None:
+def test_code_and_pickles_of_a_model_are_never_run(classifier: Path, tiny_bert: Path, tmp_path: Path) -> None:
     foreign = copied(classifier, tmp_path / "foreign")
     (foreign / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "their.Evil"}]))
     with pytest.raises(SettingError, match=r"it needs the code of their\.Evil, which is not run"):
-        read_stock_model(str(foreign))
-    pickled = copied(classifier, tmp_path / "pickled")
-    weights = pickled / "model.safetensors"
-    weights.rename(pickled / "pytorch_model.bin")
-    with pytest.raises(SettingError, match="can't be used"):
-        StockRanker(str(pickled), CPU)
+        is_cross_encoder(str(foreign))
+    odd = copied(classifier, tmp_path / "odd")
+    (odd / "config_sentence_transformers.json").write_text('{"activation_fn": "torch.hub.get_dir"}')
+    with pytest.raises(SettingError, match=r"its activation torch\.hub\.get_dir is unknown"):
+        is_cross_encoder(str(odd))
+    with_dense(tiny_bert).save_pretrained(str(tmp_path / "dense"))
+    for folder, part in ((classifier, ""), (tmp_path / "dense", ""), (tmp_path / "dense", "2_Dense")):
+        pickled = copied(folder, tmp_path / f"{folder.name}-{part}-pickled")
+        weights = pickled / part / "model.safetensors"
+        torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+        weights.unlink()
+        with pytest.raises(SettingError, match=r"can't be used.*model\.safetensors"):
+            StockRanker(str(pickled), CPU)
 
 
 def test_code_of_a_backbone_or_generator_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
