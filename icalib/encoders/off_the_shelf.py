@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 _QUERY_SHARE = 0.75  # of the maximum length: older utterances are left out before a candidate is cut
-_MAX_BATCH, _MAX_TOKENS = 128, 65536
+_MAX_BATCH, _MAX_TOKENS = 128, 32768
 _EXPECTED = (
     "Expected a folder or hub name of a sentence-transformers cross-encoder with one label, or of a bi-encoder of "
     "Transformer, Pooling, Dense and Normalize"
