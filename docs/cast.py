@@ -27,8 +27,10 @@ COMMANDS = (
 COLUMNS, ROWS = 100, 30
 WIDTH, HEIGHT, MARGIN = 8.4, 19.0, 16.0
 """Of a character, of a row, and around all, in pixels."""
-SPEED, FRAME, LAST = 8, 0.2, 8.0
-"""How many times as fast it is shown; seconds between screens, and those of the last one."""
+SPEED, FRAME, LAST, FIRST = 8, 0.2, 8.0, 2.0
+"""How many times as fast it is shown; seconds between screens, and those of the last one, which is also the first to be
+seen, for some of these: on paper it is the only one.
+"""
 INK, PAPER = "#d7dce2", "#1c2733"
 NO_BREAK = "\xa0"
 COLOURS = {"green": "#6fcf97", "cyan": "#56ccf2", "red": "#eb5757", "brown": "#e0912f"}
@@ -122,7 +124,8 @@ def _text(row: Row, number: int, start: float, stop: float | None, end: float) -
         moments, values = [*moments, stop], [*values, "hidden"]
     times = ";".join(f"{moment / end:.4f}" for moment in moments)
     animation = (
-        f'<animate attributeName="visibility" calcMode="discrete" dur="{end:.1f}s" repeatCount="indefinite" '
+        f'<animate attributeName="visibility" calcMode="discrete" dur="{end:.1f}s" begin="{FIRST - end:.1f}s" '
+        f'repeatCount="indefinite" '
         f'keyTimes="{times}" values="{";".join(values)}"/>'
     )
     return (
