@@ -170,7 +170,7 @@ def sweep(
             if trials.refusal is not None:
                 raise trials.refusal
             if study.refusals:
-                context.emit(Message(f"{len(study.refusals)} proposals were left out; the last: {study.refusals[-1]}"))
+                context.emit(Message(f"proposals left out: {len(study.refusals)}; the last: {study.refusals[-1]}"))
         winner = study.winner()
         if winner is not None:
             chosen = settings_of(winner)
