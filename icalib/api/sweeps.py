@@ -14,6 +14,7 @@ from icalib.api.settings import preset_settings, run_settings
 from icalib.core.errors import SettingError
 from icalib.core.files import content_digest, file_digest
 from icalib.core.job import from_outside
+from icalib.metrics.catalogue import find_metric
 
 if TYPE_CHECKING:
     from icalib.methods.method import Method
@@ -134,9 +135,14 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
 
 
 def _space_digest(space: Space) -> str:
-    """Return the digest of a space's file, and of the files of metrics that it names by import path."""
-    modules = [sys.modules[name.partition(":")[0]].__file__ for name in space.metrics if ":" in name]
-    return content_digest([space.digest, *map(file_digest, filter(None, modules))]) if modules else space.digest
+    """Return the digest of a space's file, and of the files of its metrics from outside."""
+    files: list[str] = []
+    for metric in map(find_metric, space.metrics):
+        module = str(getattr(metric.function or metric.per_pool, "__module__", ""))
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file is not None and module.partition(".")[0] != "icalib":
+            files.append(file_digest(file))
+    return content_digest([space.digest, *files]) if files else space.digest
 
 
 def _digest(method: Method) -> str:

@@ -90,6 +90,8 @@ class ComponentConfig(Settings, Combinable):
         owner: Any = self.owner
         try:
             return owner(self, **runtime)
+        except MemoryError:
+            raise
         except Exception as error:
             if is_ours(owner):
                 raise
@@ -152,7 +154,7 @@ def _edition_now(owner: type[Component]) -> str:
 def component_class(target: Any, base: type[Component]) -> type[Component]:
     """Return the component class with a short name, or at an import path; a SettingError if it isn't one of `base`."""
     if not isinstance(target, str):
-        raise SettingError(f"no component {short_repr(target)}; expected a name. {_choices(base)}")
+        raise ComponentError(f"no component {short_repr(target)}; expected a name. {_choices(base)}")
     found = _imported_class(target) if "." in target else components(base).get(target)
     if found is None:
         raise ComponentError(f"no {base.__name__} `{shortened(target)}`. {_choices(base)}")

@@ -104,7 +104,10 @@ def failed(what: str, error: BaseException) -> IcalibError:
         return error
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the caller of that code
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
-    where = "".join(f" ({last.filename}, line {last.lineno})" for last in (theirs or frames)[-1:])
+    places = [(frame.filename, frame.lineno) for frame in theirs or frames]
+    if isinstance(error, SyntaxError):
+        places.append((str(error.filename), error.lineno))
+    where = "".join(f" ({file}, line {line})" for file, line in places[-1:])
     return SettingError(f"{what}: {type(error).__name__}: {shortened(str(error), 300)}{where}. Correct it.")
 
 

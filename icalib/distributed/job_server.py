@@ -186,7 +186,7 @@ def _prepare_environment(address: str | None) -> None:
         except ValueError:  # e.g. half of an IPv6 address
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-            shown = address.replace(parts.netloc, parts.netloc.rpartition("@")[2])  # without a password
+            shown = re.sub("//.*@", "//", address)  # without a password
             raise SettingError(
                 f"--address {shown} is not the address of a job server. Expected the URL of the head's dashboard, "
                 "e.g. http://127.0.0.1:8265."

@@ -1,6 +1,7 @@
 """Stock rerankers, by sentence-transformers: cross-encoders with one label, and bi-encoders.
 
-A folder's own settings are followed; weights are read from safetensors only, and no code of a model is ever run.
+A folder's own settings are followed, as sentence-transformers does; weights are read from safetensors only, and no code
+of a model is ever run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 _QUERY_SHARE = 0.75  # of the maximum length: older utterances are left out before a candidate is cut
-_MAX_BATCH, _MAX_TOKENS = 128, 32768
+_MAX_BATCH, _MAX_TOKENS, _MIN_TOKENS = 128, 32768, 8
 _EXPECTED = (
     "Expected a folder or hub name of a sentence-transformers cross-encoder with one label, or of a bi-encoder of "
     "Transformer, Pooling, Dense and Normalize"
@@ -84,8 +85,10 @@ def is_cross_encoder(name: str) -> bool:
     if not is_known or own.get("model_type", "SentenceTransformer") != "SentenceTransformer":
         raise _unusable(name, f"its modules are {', '.join(names) or 'not listed'} and its architecture {architecture}")
     for kind, path in zip(names, paths, strict=True):
-        if kind == "Dense" and not (path / "model.safetensors").is_file():
-            raise _unusable(name, f"{path} has no model.safetensors")
+        if kind == "Dense":
+            if not (path / "model.safetensors").is_file():
+                raise _unusable(name, f"{path} has no model.safetensors")
+            _check_activations(name, [_optional(path / "config.json").get("activation_function")])
     return False
 
 
@@ -95,9 +98,13 @@ def _check_cross_encoder(name: str, config: Mapping[str, Any], own: Mapping[str,
     if count != 1:
         raise _unusable(name, f"it has {count} labels, and a reranker has one")
     nested: Any = config.get("sentence_transformers") or {}
-    known = own.get("activation_fn"), nested.get("activation_fn"), config.get("sbert_ce_default_activation_function")
-    # sentence-transformers would call anything of torch
-    if others := [path for path in known if path and not str(path).startswith("torch.nn.")]:
+    in_config = nested.get("activation_fn") if isinstance(nested, dict) else None
+    _check_activations(name, [own.get("activation_fn"), in_config, config.get("sbert_ce_default_activation_function")])
+
+
+def _check_activations(name: str, paths: Sequence[Any]) -> None:
+    # sentence-transformers would call anything of torch, or take another where it trusts none
+    if others := [path for path in paths if path and not str(path).startswith("torch.nn.")]:
         raise _unusable(name, f"its activation {others[0]} is unknown")
 
 
@@ -117,14 +124,21 @@ class StockRanker:
         self.is_cross_encoder = is_cross_encoder(name)
         with loading(partial(_unusable, name)):
             self._model = _loaded(model_folder(name), device, is_cross_encoder=self.is_cross_encoder)
-            limits = [int(self._model.max_seq_length)]
-        model, self._tokenizer = self._model.transformers_model, self._model.tokenizer
+            self._tokenizer = self._model.tokenizer
+            self.max_length = self._model.max_seq_length = self._checked_length(name)
+            self.scores([["a"]], [["b"]])
+
+    def _checked_length(self, name: str) -> int:
+        """Return the maximum length; a SettingError if the model isn't its tokenizer's, or reads next to nothing."""
+        model, limits = self._model.transformers_model, [int(self._model.max_seq_length)]
         count, size = len(self._tokenizer), model.get_input_embeddings().num_embeddings
         if not len(self._tokenizer.all_special_tokens) < count <= size:
             raise _unusable(name, f"its tokenizer has {count} tokens, and its model {size}")
         if (getattr(model.config, "max_position_embeddings", None) or 0) > 0:
             limits.append(max_length(model.base_model))
-        self.max_length = self._model.max_seq_length = min(limits)
+        if min(limits) < _MIN_TOKENS:
+            raise _unusable(name, f"it reads {min(limits)} tokens, and {_MIN_TOKENS} are the least")
+        return min(limits)
 
     def scores(self, contexts: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]]) -> list[Floats]:
         """Return the scores of each pool's candidates: logits of a cross-encoder, without a sigmoid, which makes ties
@@ -166,7 +180,7 @@ class StockRanker:
 
     def _computed(self, compute: Any, texts: Sequence[str] | Sequence[tuple[str, str]], **options: Any) -> Floats:
         """Return what a method of sentence-transformers computes of each text or pair."""
-        longest = max(len("".join(one)) for one in texts)  # in characters, which are more than tokens
+        longest = max(len("".join(one).encode()) for one in texts)  # in bytes, which are more than tokens
         size = min(_MAX_BATCH, _MAX_TOKENS // min(longest + 1, self.max_length))
         return compute(texts, batch_size=max(size, 1), show_progress_bar=False, **options).astype(np.float64)
 

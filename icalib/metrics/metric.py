@@ -165,12 +165,14 @@ class Metric:
     def of(self, samples: PoolSamples) -> FloatArray:
         """Return its values on samples of pools, [R]; a SettingError names a metric that fails, or returns others."""
         try:
-            found = self._values(samples)
+            found = np.asarray(self._values(samples), np.float64)
+        except MemoryError:
+            raise
         except Exception as error:
             raise failed(f"the metric {self.name!r}", error) from error
-        if np.shape(found) != samples.times.shape[:1]:
+        if found.shape != samples.times.shape[:1]:
             raise SettingError(
-                f"the metric {self.name!r} returned values of shape {np.shape(found)}; expected one for each of "
+                f"the metric {self.name!r} returned values of shape {found.shape}; expected one for each of "
                 f"{len(samples.times)} samples from `function`, or for each of {samples.evaluation.scores.num_pools} "
                 "pools from `per_pool`."
             )

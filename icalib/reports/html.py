@@ -46,7 +46,7 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str) -> Path:
     A SettingError says that its name is of another format.
     """
     if out.suffix.lower() not in (".html", ".htm"):
-        raise SettingError(f"{out}: the name ends in {out.suffix!r}. Name a .html file.")
+        raise SettingError(f"{out}: a report is a page. Name a .html file.")
     results = run_results(runs)
     shifts = shift_results(runs)
     columns, shift_columns = shown_metrics(results), shown_metrics(shifts, SHIFT_COLUMNS)

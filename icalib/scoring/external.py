@@ -25,6 +25,7 @@ class ExternalScoreJob(ShardedJob):
     """Scores a split's pools with a stock cross-encoder or bi-encoder, in shards."""
 
     verb: ClassVar[str] = "scoring"
+    version: ClassVar[int] = 2  # scored by sentence-transformers
 
     data: Artifact
     """Pool folder."""

@@ -69,6 +69,8 @@ class Trials:
 
     def next(self) -> TrialJob | None:
         """The next trial; None when there is none left, or when the space is wrong (see `refusal`)."""
+        if self.refusal is not None:
+            return None
         try:
             proposal = self._study.next()
         except SettingError as error:
@@ -102,6 +104,8 @@ class Trials:
             case {"state": "failed", "error": error}:
                 self._study.tell_failed(number, error)
                 found = f"failed: {brief(error)}"
+                if (outcome or {}).get("unmeasured") and self._study.winner() is None:
+                    self.refusal = SettingError(error)  # the others' would be, too
             case _:
                 self._study.tell_pruned(number)
                 found = "stopped by the pruner"
@@ -329,12 +333,18 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
                 rungs.report(last_step, mean_of(finished, "validation", metric)[0])
     except Abandoned:
         return {"state": "pruned"}
+    except _UnmeasuredError as error:
+        return {"state": "failed", "error": str(error), "unmeasured": True}
     except IcalibError as error:
         return {"state": "failed", "error": str(error)}
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         return {"state": "failed", "error": str(failed("the run ended", error))}
     values = [mean_of(finished, "validation", metric)[0] for metric in settings.metrics]
     return {"state": "complete", "values": values, "watched": is_watched}
+
+
+class _UnmeasuredError(SettingError):
+    """A run has no value of a tuned metric."""
 
 
 def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[str]) -> None:
@@ -342,7 +352,7 @@ def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[st
     found = finished.result["validation"]
     for name in metrics:
         if name not in found:
-            raise SettingError(
+            raise _UnmeasuredError(
                 f"the space tunes {name} ({find_metric(name).description}), which does not apply to the validation "
                 f"pools of {config.data}, or is NaN for all of them. Name another metric in METRICS, or prepare pools "
                 "that it is about."

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from helpers.runs import run_context, small_settings
-from helpers.sweeps import SHARDS, run_sweep, states, written_space
+from helpers.sweeps import SHARDS, run_sweep, written_space
 
 import icalib
 from icalib.api.sweeps import SweepKeywords, dry_sweep
 from icalib.cli import main
 from icalib.core.errors import SettingError
+from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.sweep import claimed, run_here
 from icalib.sweeps.trials import sweep_trials
 
@@ -33,16 +34,25 @@ def grid():
 TUNES_NONE = SHARDS.replace('{"F1": "maximize"}', '{"R@1": "maximize", "ECE_none": "minimize"}')
 
 
-def test_a_trial_without_the_metric_fails_with_that_cause(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    """Whether a metric applies may depend on what the trial fitted, or scored."""
+def test_a_first_trial_without_the_metric_ends_the_sweep(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
     base, context = small_settings("bm25", tiny_pools, tiny_bert), run_context(tmp_path / "runs")
-    folder = run_sweep(written_space(tmp_path, "none", TUNES_NONE), base, context, run_here(context.executor))
-    assert states(folder) == ["failed"] * 4
-    for trial in sweep_trials(folder):
-        assert trial.error is not None
-        assert "ECE_none" in trial.error
-        assert "does not apply" in trial.error
-    assert folder.best() is None
+    with pytest.raises(SettingError, match=r"tunes ECE_none .*does not apply .*METRICS"):
+        run_sweep(written_space(tmp_path, "none", TUNES_NONE), base, context, run_here(context.executor))
+    (sweep,) = tmp_path.glob("runs/*/sweep-*")
+    (trial,) = sweep_trials(SweepFolder(sweep))
+    assert trial.state == "failed"
+    assert "does not apply" in str(trial.error)
+
+
+def test_a_sweep_is_refused_once_the_file_of_its_metric_was_edited(
+    tiny_pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SHARDS.replace('{"F1": "maximize"}', '{"my_lab.metrics:mean_rank": "minimize"}')
+    space, place = written_space(tmp_path, "shards", text), {"runs": tmp_path / "runs", "executor": "local"}
+    icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, **place)
+    monkeypatch.setattr("icalib.api.sweeps.file_digest", lambda file: "another")
+    with pytest.raises(SettingError, match="before the space `shards` or a metric of it was edited"):
+        icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=2, **place)
 
 
 def test_a_sweep_without_a_complete_trial_has_failed(

@@ -319,7 +319,11 @@ def _refuse_unread_labels(file: Path, sample: Sequence[Mapping[str, Any]], found
 def _grades(sample: Sequence[Mapping[str, Any]], found: Mapping[str, str]) -> list[float]:
     """Return the labels that are compared with a threshold, ascending; unlike indices of lists of candidates."""
     cells = [(row.get(found["passage"]), row.get(found["label"])) for row in sample]
-    labels = [label for passage, label in cells if isinstance(label, list) or not isinstance(passage, list)]
+    labels = [
+        label
+        for passage, label in cells
+        if not isinstance(passage, list) or (isinstance(label, list) and not _is_among(label, passage))
+    ]
     return sorted({number for label in labels for one in _listed(label) if (number := _number(one)) is not None})
 
 
@@ -338,7 +342,8 @@ def _is_no_label(column: str, sample: Sequence[Mapping[str, Any]], *, must_be: b
     """
     values = [row[column] for row in sample if row.get(column) is not None]
     if plain_column(column) == "score":
-        return any(_number(one) not in (0, 1) for value in values for one in _listed(value))
+        given = (one for value in values for one in _listed(value) if one not in (None, "") and one == one)
+        return any(_number(one) not in (0, 1) for one in given)
     return None in [_number(value) for value in values if not isinstance(value, list)] and not must_be
 
 

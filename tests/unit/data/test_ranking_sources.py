@@ -388,6 +388,20 @@ def test_scores_are_guessed_to_be_labels_only_if_all_are_0_or_1(tmp_path: Path, 
     assert pools(write_lines(path, *({**row, "score": n % 2} for n, row in enumerate(rows))))[0].right == (0,)
 
 
+def test_a_score_that_is_missing_leaves_the_others_labels(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("query,passage,score\na,x,0\na,y,1\nb,z,0\nb,w,\nb,v,1\n")
+    rejected: list[str] = []
+    found = list(open_source(path, None, {}).pools(lambda error, text: rejected.append(str(error))))
+    assert len(rejected) == 1
+    assert found[0].right == (0,)
+
+
+def test_labels_that_are_texts_are_no_grades(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "texts.jsonl", {"query": "a", "candidates": ["1", "5"], "label": ["5"]})
+    assert "count as right" not in open_source(path, None, {}).understood
+
+
 @pytest.mark.parametrize("sampler", ["random", "neighbourhood", "bm25-response"])
 def test_another_right_answer_of_a_query_is_never_mined_as_wrong(tmp_path: Path, sampler: str) -> None:
     """Canned answers are right for several queries."""

@@ -81,6 +81,7 @@ TAKEN = Metric("NLL", "cal", "minimize", "another NLL", lambda samples: samples.
         (lambda _: np.ones(2), r"'odd': ValueError: matmul"),
         (lambda scores: np.ones((scores.num_pools, 2)), r"'odd'"),
         (lambda _: ["1"] * 3, r"'odd': TypeError"),
+        (lambda _: [[1.0], [1.0, 2.0]], r"'odd': ValueError"),
         (lambda _: 1 / 0, r"'odd': ZeroDivisionError: division by zero \(.*test_catalogue\.py, line \d+\)"),
     ],
 )
