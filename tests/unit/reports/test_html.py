@@ -31,7 +31,7 @@ def test_the_page_is_self_contained_and_shows_rounds_and_cases(page: Page) -> No
 
 def test_only_names_of_html_files_are_written_to(runs: list[RunFolder], tmp_path: Path) -> None:
     for name in ("x.txt", "x"):
-        with pytest.raises(SettingError, match=f"{name}: the name ends in .*Name a .html file"):
+        with pytest.raises(SettingError, match=f"{name}: a report is a page. Name a .html file"):
             write_report(runs, tmp_path / name, "x")
     assert not list(tmp_path.iterdir())
     assert write_report(runs[:1], tmp_path / "x.HTM", "x").is_file()
