@@ -198,7 +198,7 @@ class TokenStore:
         """Return which candidates of some pools are right; none where that is unknown."""
         sizes = pc.call_function("list_value_length", [self._table["candidates"]]).to_numpy()[rows]
         also = Lists.of(self._table.select(["also_right"]).take(rows)["also_right"])
-        offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        offsets = _offsets(sizes)
         right = np.zeros(offsets[-1], np.bool_)
         first = self.column("label")[rows]
         right[(offsets[:-1] + first)[first >= 0]] = True
@@ -214,7 +214,7 @@ class TokenStore:
         column = self._table[name]
         inner = pc.call_function("list_flatten", [column])
         sizes, values = (pc.call_function("list_value_length", [one]).to_numpy() for one in (column, inner))
-        return Lists(values, np.append(0, np.cumsum(sizes, dtype=np.int64)))
+        return Lists(values, _offsets(sizes))
 
     def token_ids(self, rows: Sequence[int] | Numbers) -> Numbers:
         """Return the distinct ids in contexts and candidates of some pools."""
@@ -235,6 +235,10 @@ def distinct_ids(lists: pa.Table) -> Numbers:
     return np.unique(np.concatenate([pc.call_function("unique", [ids]).to_numpy() for ids in columns])).astype(np.int64)
 
 
+def _offsets(sizes: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    return np.append(0, np.cumsum(sizes, dtype=np.int64))
+
+
 class Lists(NamedTuple):
     """A column of lists: list i is `values[offsets[i] : offsets[i + 1]]`."""
 
@@ -251,7 +255,7 @@ class Lists(NamedTuple):
     @classmethod
     def of_sizes(cls, sizes: npt.NDArray[np.int64]) -> Lists:
         """Return lists of the numbers from 0, of some sizes."""
-        offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        offsets = _offsets(sizes)
         return cls((np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)).astype(np.int32), offsets)
 
     @classmethod
@@ -264,7 +268,7 @@ class Lists(NamedTuple):
     def concatenated(cls, columns: Sequence[Lists]) -> Lists:
         """Return all lists of some columns."""
         sizes = np.concatenate([np.diff(one.offsets) for one in columns])
-        return cls(np.concatenate([one.values for one in columns]), np.append(0, np.cumsum(sizes)))
+        return cls(np.concatenate([one.values for one in columns]), _offsets(sizes))
 
     def at(self, number: int) -> npt.NDArray[Any]:
         """Return one list."""
@@ -274,7 +278,7 @@ class Lists(NamedTuple):
         """Return the list that each value is in."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
-    def positions(self) -> npt.NDArray[np.int64]:
+    def positions(self) -> npt.NDArray[Any]:
         """Return each value's place in its list."""
         return Lists.of_sizes(np.diff(self.offsets)).values
 
@@ -298,7 +302,7 @@ class ListsOfLists(NamedTuple):
         """Return a column of a table; a list that is null has nothing in it."""
         flat = pc.call_function("list_flatten", [column])
         sizes = pc.call_function("list_value_length", [column]).fill_null(0).to_numpy()
-        return cls(np.append(0, np.cumsum(sizes, dtype=np.int64)), Lists.of(flat))
+        return cls(_offsets(sizes), Lists.of(flat))
 
     @classmethod
     def empty(cls, size: int) -> ListsOfLists:
@@ -306,10 +310,10 @@ class ListsOfLists(NamedTuple):
         return cls(np.zeros(size + 1, np.int64), Lists(np.zeros(0, np.int64), np.zeros(1, np.int64)))
 
     @classmethod
-    def joined(cls, columns: Sequence[ListsOfLists]) -> ListsOfLists:
+    def concatenated(cls, columns: Sequence[ListsOfLists]) -> ListsOfLists:
         """Return all lists of some columns."""
         sizes = np.concatenate([np.diff(one.offsets) for one in columns])
-        return cls(np.append(0, np.cumsum(sizes)), Lists.concatenated([one.inner for one in columns]))
+        return cls(_offsets(sizes), Lists.concatenated([one.inner for one in columns]))
 
     def at(self, number: int) -> list[list[int]]:
         """Return one list of lists."""

@@ -66,4 +66,4 @@ def distilled_labels(path: Path, store: TokenStore) -> LabelledPools:
     starts = np.flatnonzero(np.append([True], names[1:] != names[:-1]))
     rows_P = np.array([rows[str(name)] for name in names[starts]], np.int64)
     probs = Lists(table["prob"].to_numpy(), np.append(starts, len(names)))
-    return LabelledPools.without_intents(rows_P, Lists(probs.positions(), probs.offsets), probs.values, None)
+    return LabelledPools.without_intents(rows_P, Lists(probs.positions(), probs.offsets), probs.values)

@@ -74,7 +74,11 @@ class LabelledPools(Sequence[PairLabels]):
 
     @classmethod
     def without_intents(
-        cls, rows_P: Numbers, candidates: Lists, labels_N: npt.NDArray[Any], precision_P: npt.NDArray[np.float64] | None
+        cls,
+        rows_P: Numbers,
+        candidates: Lists,
+        labels_N: npt.NDArray[Any],
+        precision_P: npt.NDArray[np.float64] | None = None,
     ) -> LabelledPools:
         """Return labels in the plain view alone; without a precision they are taken as right."""
         size, nothing = len(rows_P), np.zeros(len(rows_P), np.bool_)
@@ -106,7 +110,7 @@ class LabelledPools(Sequence[PairLabels]):
             Lists.concatenated([one.candidates for one in parts]),
             np.concatenate([one.labels_N for one in parts]),
             np.concatenate([one.intent_view_N for one in parts]),
-            ListsOfLists.joined([one.intents for one in parts]),
+            ListsOfLists.concatenated([one.intents for one in parts]),
             np.concatenate([one.learn_intents_P for one in parts]),
             np.concatenate([one.precision_P for one in parts]),
         )
@@ -145,7 +149,7 @@ def gold_labels(store: TokenStore, rows: Sequence[int] | Numbers, *, with_intent
     rows_P = np.asarray(rows, np.int64)
     right = store.is_right(rows_P)
     candidates, labels_N = Lists(right.positions(), right.offsets), right.values.astype(np.int8)
-    found = LabelledPools.without_intents(rows_P, candidates, labels_N, None)
+    found = LabelledPools.without_intents(rows_P, candidates, labels_N)
     if not with_intents:
         return found
     intents = store.intents(rows_P)
