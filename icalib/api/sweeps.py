@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -11,8 +10,9 @@ from icalib.api.options import RunKeywords, RunTemplate, choice
 from icalib.api.results import Sweep
 from icalib.api.session import Session, command_line, session
 from icalib.api.settings import preset_settings, run_settings
+from icalib.core.component import module_digest
 from icalib.core.errors import SettingError
-from icalib.core.files import content_digest, file_digest
+from icalib.core.files import content_digest
 from icalib.core.job import from_outside
 from icalib.metrics.catalogue import find_metric
 
@@ -136,13 +136,9 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
 
 def _space_digest(space: Space) -> str:
     """Return the digest of a space's file, and of the files of its metrics from outside."""
-    files: list[str] = []
-    for metric in map(find_metric, space.metrics):
-        module = str(getattr(metric.function or metric.per_pool, "__module__", ""))
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if file is not None and module.partition(".")[0] != "icalib":
-            files.append(file_digest(file))
-    return content_digest([space.digest, *files]) if files else space.digest
+    functions = (metric.function or metric.per_pool for metric in map(find_metric, space.metrics))
+    modules = [name for one in functions if not (name := str(getattr(one, "__module__", ""))).startswith("icalib.")]
+    return content_digest([space.digest, *map(module_digest, modules)]) if modules else space.digest
 
 
 def _digest(method: Method) -> str:

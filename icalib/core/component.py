@@ -145,9 +145,12 @@ def edition(owner: type[Component]) -> str:
 
 
 def _edition_now(owner: type[Component]) -> str:
-    if is_ours(owner):
-        return ""
-    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    return "" if is_ours(owner) else module_digest(owner.__module__)
+
+
+def module_digest(name: str) -> str:
+    """Return the digest of the file that a module was imported from, empty for notebooks."""
+    file = getattr(sys.modules.get(name), "__file__", None)
     return file_digest(file)[:16] if file is not None and is_file(Path(file)) else ""
 
 

@@ -55,7 +55,9 @@ class SweepSettings(Settings):
     space: str
     """The space's short name."""
     space_digest: str
-    """Digest of the space's file: trials of an edited space don't belong to the same study."""
+    """Digest of the space's file, and of those of its metrics from outside: trials of an edited one don't belong to the
+    same study.
+    """
     method: str
     method_digest: str = ""
     """Digest of the method's settings before a trial's: with other code or defaults they are another method."""

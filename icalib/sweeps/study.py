@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,8 @@ class Proposal:
     number: int
     settings: dict[str, Any]
     method: Method
+    edited: bool = field(default=False, compare=False)
+    """Whether a component from outside was edited since the trial began: what its runs left is of earlier code."""
 
 
 class SweepStudy:
@@ -201,8 +203,9 @@ class SweepStudy:
                 if error_of(trial) is not None:
                     self._set_attribute(trial.number, _ERROR, None)
                 method = with_settings(self._base, settings)
-                self._set_attribute(trial.number, _OUTSIDE, from_outside(method))
-                return Proposal(trial.number, settings, method)
+                outside = from_outside(method)
+                edited = trial.user_attrs.get(_OUTSIDE, outside) != outside
+                return Proposal(trial.number, settings, method, edited)
             self._use_sampler_of(trial.number)
             return self._proposed(live_trial(self._study, trial.number))
         return self._proposed(self._ask()) if len(self.trials()) < self.num_trials else None
@@ -238,6 +241,10 @@ class SweepStudy:
     def _use_sampler_of(self, number: int) -> None:
         """Use a trial's own sampler: what it draws depends on the trials before, not on when they were interrupted."""
         self._study.sampler = _sampler_of(self._sampler, number)
+
+    def start_again(self, proposal: Proposal) -> None:
+        """Record the components with which a trial runs from now on."""
+        self._set_attribute(proposal.number, _OUTSIDE, from_outside(proposal.method))
 
     def _set_attribute(self, number: int, name: str, value: Any) -> None:
         live_trial(self._study, number).set_user_attr(name, value)

@@ -78,6 +78,10 @@ class Trials:
             return None
         if proposal is None:
             return None
+        if proposal.edited:
+            for seed in range(1, self.folder.settings.seeds + 1):
+                remove(self.folder.run_folder(proposal.number, seed).path)
+            self._study.start_again(proposal)  # once they are gone, whenever a kill comes
         push_record(self.folder)  # what was asked for must not be forgotten: the trial's folder has its number
         self._under_way[proposal.number] = settings_text(proposal.settings), time.monotonic()
         self._show_progress()
@@ -101,11 +105,11 @@ class Trials:
                 if self.folder.settings.pruner != "none" and not is_watched:
                     title = find_metric(next(iter(self._metrics))).title
                     unwatched = f"; the pruner can't stop such a trial: no training measures {title} after an epoch"
-            case {"state": "failed", "error": error}:
+            case {"state": "failed", "error": error, **others}:
                 self._study.tell_failed(number, error)
                 found = f"failed: {brief(error)}"
-                if (outcome or {}).get("unmeasured") and self._study.winner() is None:
-                    self.refusal = SettingError(error)  # the others' would be, too
+                if others.get("unmeasured") and self._study.winner() is None:
+                    self.refusal = SettingError(error)  # other trials would fail in the same way
             case _:
                 self._study.tell_pruned(number)
                 found = "stopped by the pruner"

@@ -14,6 +14,7 @@ import icalib
 from icalib.api.sweeps import SweepKeywords, dry_sweep
 from icalib.cli import main
 from icalib.core.errors import SettingError
+from icalib.pipeline.run import run
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.sweep import claimed, run_here
 from icalib.sweeps.trials import sweep_trials
@@ -50,9 +51,42 @@ def test_a_sweep_is_refused_once_the_file_of_its_metric_was_edited(
     text = SHARDS.replace('{"F1": "maximize"}', '{"my_lab.metrics:mean_rank": "minimize"}')
     space, place = written_space(tmp_path, "shards", text), {"runs": tmp_path / "runs", "executor": "local"}
     icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, **place)
-    monkeypatch.setattr("icalib.api.sweeps.file_digest", lambda file: "another")
+    monkeypatch.setattr("icalib.api.sweeps.module_digest", lambda name: "another")
     with pytest.raises(SettingError, match="before the space `shards` or a metric of it was edited"):
         icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=2, **place)
+
+
+def test_a_trial_whose_component_was_edited_runs_all_seeds_again(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editions = {"my_lab.losses.Soft": "before"}
+    monkeypatch.setattr("icalib.sweeps.study.from_outside", lambda _: dict(editions))
+    place: Any = {"seeds": 2, "trials": 1, "runs": tmp_path / "runs", "executor": "local", "backbone": str(tiny_bert)}
+    space, ran = written_space(tmp_path, "shards", SHARDS), list[int]()
+
+    def fails_at(last: int) -> None:
+        def run_once(config: Any, *given: Any, **keywords: Any) -> Any:
+            ran.append(config.seed)
+            if config.seed == last:
+                raise RuntimeError("a mistake in it")
+            return run(config, *given, **keywords)
+
+        monkeypatch.setattr("icalib.sweeps.sweep.run", run_once)
+
+    def provenance() -> str:
+        (found,) = tmp_path.glob("runs/*/sweep-*/trials/0-s1/provenance.json")
+        return found.read_text()
+
+    fails_at(2)
+    icalib.sweep(space.file, tiny_pools, labelled=0.3, **place)
+    first = provenance()
+    icalib.sweep(space.file, tiny_pools, labelled=0.3, **place)
+    assert provenance() == first  # resumed
+    editions["my_lab.losses.Soft"] = "after"
+    fails_at(0)
+    icalib.sweep(space.file, tiny_pools, labelled=0.3, **place)
+    assert provenance() != first
+    assert ran[:6] == [1, 2] * 3
 
 
 def test_a_sweep_without_a_complete_trial_has_failed(

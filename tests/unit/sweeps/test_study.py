@@ -141,7 +141,10 @@ def test_trials_are_refused_once_their_component_was_edited_but_may_run_again(
     study.tell_failed(failing.number, "a mistake in it")
     editions["my_lab.losses.Soft"] = "after"
     mended = study_in(folder, space)
-    assert mended.next() == failing
+    again = mended.next()
+    assert again == failing
+    assert again.edited
+    mended.start_again(again)
     mended.tell_complete(failing.number, [0.5])
     assert study_in(folder, space).num_missing == 2
     editions["my_lab.losses.Soft"] = "later"
