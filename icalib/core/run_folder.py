@@ -163,6 +163,13 @@ class RunFolder:
         with reading(path):
             return str(read_json(path)["data_digest"])
 
+    @property
+    def from_outside(self) -> dict[str, str]:
+        """The components from outside that it was computed with, with the digests of their files."""
+        path = self.path / "provenance.json"
+        with reading(path):
+            return dict(read_json(path)["from_outside"])
+
     def check_trained_on(self, data: Path, digest: str) -> None:
         """Refuse a pool folder, by its digest, with other pools than the run was trained on."""
         if self.data_digest != digest:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from icalib.core.errors import DamagedFileError, RunFolderError, SettingError
 from icalib.core.events import Emit, Message
 from icalib.core.files import is_unused
+from icalib.core.job import from_outside
 from icalib.core.run_folder import RunFolder
 from icalib.core.storage import is_mirrored, push, remove
 from icalib.data.pools import read_pool_set
 
 if TYPE_CHECKING:
     from icalib.pipeline.config import RunConfig
+
+_CURE = "Use --fresh to replace it, or another --experiment to keep both."
 
 
 def claim(folder: RunFolder, config: RunConfig) -> bool:
@@ -40,8 +43,8 @@ def _follow(folder: RunFolder, wanted: dict[str, Any]) -> None:
 def is_started(folder: RunFolder, config: RunConfig) -> bool:
     """Return whether a folder has this run, finished or not.
 
-    A SettingError says that it has a run with other settings or pools, a RunFolderError that it has another version or
-    no run.
+    A SettingError says that it has a run with other settings or pools, or a finished one of a component that was
+    edited since, a RunFolderError that it has another version or no run.
     """
     if (folder.path / "config.yaml").is_file():
         folder.check_version()
@@ -49,14 +52,14 @@ def is_started(folder: RunFolder, config: RunConfig) -> bool:
         different = sorted(differences(found, config.model_dump(mode="json")))
         is_of_other_pools = _is_of_other_pools(folder, config)
         if different and (different != ["data"] or is_of_other_pools is not False):
-            raise SettingError(
-                f"{folder.path} has a run with other settings ({', '.join(different[:5])}). "
-                "Use --fresh to replace it, or another --experiment to keep both."
-            )
+            raise SettingError(f"{folder.path} has a run with other settings ({', '.join(different[:5])}). {_CURE}")
         if is_of_other_pools:
             raise SettingError(
-                f"{folder.path} has a run on other pools: {config.data} was prepared again since. "
-                "Use --fresh to replace it, or another --experiment to keep both."
+                f"{folder.path} has a run on other pools: {config.data} was prepared again since. {_CURE}"
+            )
+        if folder.is_finished and (edited := _edited(folder, config)):
+            raise SettingError(
+                f"{folder.path} has a run of earlier code: the file of {', '.join(edited)} was edited since. {_CURE}"
             )
         return True
     if not is_unused(folder.path):
@@ -70,6 +73,14 @@ def _is_of_other_pools(folder: RunFolder, config: RunConfig) -> bool | None:
         with suppress(DamagedFileError):
             return folder.data_digest != read_pool_set(config.data).digest
     return None
+
+
+def _edited(folder: RunFolder, config: RunConfig) -> list[str]:
+    """The components from outside whose files were others in the run."""
+    with suppress(DamagedFileError):
+        before = folder.from_outside
+        return [name for name, digest in from_outside(config).items() if before.get(name, digest) != digest]
+    return []
 
 
 def repair(folder: RunFolder, config: RunConfig, emit: Emit) -> bool:

@@ -20,6 +20,7 @@ from icalib.calibration.post_hoc import post_hoc_metrics
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Message, ignore
 from icalib.core.files import content_digest, read_json, write_json
+from icalib.core.job import from_outside
 from icalib.core.locks import alone
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
@@ -116,7 +117,7 @@ def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: Po
         context.emit(Message(f"{location(folder.path)}: already finished; use --fresh to recompute it."))
         return folder
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
-    _write_provenance(folder, pool_set, context, started)
+    _write_provenance(folder, config, pool_set, context, started)
     begun = time.monotonic()
     record = RunRecord(folder, context.emit)
     context = replace(context, emit=record)
@@ -302,7 +303,9 @@ def _link_or_copy(source: str, target: str) -> None:
     shutil.copyfile(source, target)
 
 
-def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext, started: str) -> None:
+def _write_provenance(
+    folder: RunFolder, config: RunConfig, pool_set: PoolSet, context: RunContext, started: str
+) -> None:
     resources = context.executor.resources
     folder.write_json(
         "provenance.json",
@@ -312,6 +315,7 @@ def _write_provenance(folder: RunFolder, pool_set: PoolSet, context: RunContext,
             "packages": {name: version(name) for name in PACKAGES},
             "command": context.command,
             "data_digest": pool_set.digest,
+            "from_outside": from_outside(config),
             "soft_labels": [source.model_dump() for source in pool_set.soft_labels],
             "context_turns": pool_set.context_turns,
             "started": started,

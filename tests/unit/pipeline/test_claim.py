@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from helpers.runs import small_settings
 
-from icalib.core.errors import RunFolderError
+from icalib.core.errors import RunFolderError, SettingError
 from icalib.core.files import temporary_beside
 from icalib.core.run_folder import RunFolder
+from icalib.data.pools import read_pool_set
 from icalib.pipeline.claim import claim, is_started
 from icalib.pipeline.run import run_folder_of
 from icalib.regimes.pseudo_labels import SYMBOLS
@@ -32,6 +33,26 @@ def test_a_run_whose_provenance_is_damaged_is_still_its_own(tiny_pools: Path, ti
     for text in ("{", "[]", "{}"):
         (tmp_path / "provenance.json").write_text(text)
         assert is_started(folder, config)
+
+
+def test_a_finished_run_whose_component_was_edited_is_refused(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that isn't finished continues: its stages have other digests, and are computed again."""
+    editions = {"my_lab.losses.Soft": "before"}
+    monkeypatch.setattr("icalib.pipeline.claim.from_outside", lambda _: dict(editions))
+    config, folder = small_settings("bert", tiny_pools, tiny_bert), RunFolder(tmp_path)
+    claim(folder, config)
+    folder.write_json(
+        "provenance.json", {"data_digest": read_pool_set(tiny_pools).digest, "from_outside": dict(editions)}
+    )
+    editions["my_lab.losses.Soft"] = "after"
+    assert not claim(folder, config)
+    folder.finish({})
+    with pytest.raises(SettingError, match=r"file of my_lab\.losses\.Soft was edited since\. Use --fresh"):
+        claim(folder, config)
+    editions["my_lab.losses.Soft"] = "before"
+    assert claim(folder, config)
 
 
 def test_variants_have_folders_of_their_own_whose_names_fit(tiny_pools: Path, tiny_bert: Path, tmp_path: Path) -> None:
