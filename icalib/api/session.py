@@ -55,7 +55,7 @@ class Session:
         return RunContext(
             runs=self.place.runs.resolve(),
             executor=self._executor(),
-            emit=broadcast(self.progress.show, update_tensorboard, *trackers(self.place.track)),
+            emit=broadcast(self.progress.show, update_tensorboard, *trackers(self.place.track, self.progress.show)),
             command=command_line(),
             recomputed=set() if self.fresh else None,
         )

@@ -100,7 +100,8 @@ class RunOptions(PlaceOptions):
         "default"
     )
     track: Annotated[
-        list[str] | None, typer.Option("--track", help="Also send runs to mlflow or wandb; may be repeated.")
+        list[str] | None,
+        typer.Option("--track", help="Also send runs, and a sweep's winner, to mlflow or wandb; may be repeated."),
     ] = None
     fresh: Fresh = False
 

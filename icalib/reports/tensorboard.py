@@ -48,7 +48,7 @@ ROUND_TAGS = {
 """Fields of a round's summary by tag."""
 
 # What distinguishes runs; the page shows the first few by default.
-_HPARAMS = ("method", "data", "labelled", "seed", "backbone", "settings")
+_HPARAMS = ("method", "data", "labelled", "seed", "backbone", "limit", "resample_labels", "settings")
 
 
 def update_tensorboard(event: Event) -> None:
@@ -135,5 +135,5 @@ def _test(run: RunFolder, last_step: int) -> Iterator[tuple[Any, int]]:
 
 def tracked_settings(config: Mapping[str, Any]) -> dict[str, int | float | str]:
     """Return what distinguishes runs, in a form that the HParams page can show."""
-    found = flat_settings({name: config[name] for name in _HPARAMS})
+    found = flat_settings({name: config[name] for name in _HPARAMS if name in config})
     return {name: value if isinstance(value, (int, float, str)) else str(value) for name, value in found.items()}

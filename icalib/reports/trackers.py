@@ -6,6 +6,7 @@ WANDB_MODE=offline.
 
 from __future__ import annotations
 
+import atexit
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -15,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icalib.core.errors import SettingError
-from icalib.core.events import Emit, Event, RunUpdated
-from icalib.core.files import content_digest
+from icalib.core.events import Emit, Event, Message, RunUpdated
 from icalib.core.run_folder import RunFolder
 from icalib.reports.tensorboard import ROUND_TAGS, member_of, tracked_settings
 
@@ -29,29 +29,60 @@ class TrackedRun(NamedTuple):
 
 
 class Tracking:
-    """A consumer of events that sends what is new in a run folder to the run that `begin` starts."""
+    """A consumer of events that sends what is new in a run folder to the run that `begin` starts.
 
-    def __init__(self, begin: Callable[[RunFolder], TrackedRun]) -> None:
+    A run that continues after an interruption is another one of the tracker, with all points of its folder.
+    """
+
+    def __init__(self, name: str, begin: Callable[[RunFolder], TrackedRun], emit: Emit) -> None:
+        self._name = name
         self._begin = begin
+        self._emit = emit
         self._runs: dict[Path, TrackedRun | None] = {}  # None: ended
         self._sent: set[tuple[Path, str, int]] = set()
 
     def __call__(self, event: Event) -> None:
-        """Send what is new."""
+        """Send what is new; a SettingError says that the tracker can't be reached when a run begins."""
         if not isinstance(event, RunUpdated):
             return
         folder = RunFolder(event.path)
         if event.path not in self._runs:
-            self._runs[event.path] = self._begin(folder)
+            self._runs[event.path] = self._begun(folder)
         if (tracked := self._runs[event.path]) is None:
             return
-        for name, value, step in _points(folder):
-            if (event.path, name, step) not in self._sent and math.isfinite(value):
-                self._sent.add((event.path, name, step))
-                tracked.metric(name, value, step)
-        if (folder.path / "metrics.parquet").is_file():
-            tracked.finish()
+        try:
+            is_finished = self._send(folder, tracked)
+        except Exception as error:  # a run is worth more than its record elsewhere
+            self._emit(Message(f"{self._name} lacks the rest of {folder.name}: {_brief(error)}"))
+            is_finished = True
+        if is_finished:
             self._runs[event.path] = None
+
+    def _begun(self, folder: RunFolder) -> TrackedRun:
+        try:
+            return self._begin(folder)
+        except Exception as error:
+            raise SettingError(
+                f"--track {self._name} failed: {_brief(error)}. Correct its settings, or leave out --track; the same "
+                "command goes on from here."
+            ) from error
+
+    def _send(self, folder: RunFolder, tracked: TrackedRun) -> bool:
+        """Send new points and return whether they were the last."""
+        for name, value, step in _points(folder):
+            if (folder.path, name, step) not in self._sent and math.isfinite(value):
+                self._sent.add((folder.path, name, step))
+                tracked.metric(name, value, step)
+        if not (folder.path / "metrics.parquet").is_file():
+            return False
+        tracked.finish()
+        return True
+
+
+def _brief(error: Exception) -> str:
+    """The first line of a message, of which databases write pages."""
+    first, *_ = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {first[:300]}".removesuffix(".")
 
 
 def _points(folder: RunFolder) -> list[tuple[str, float, int]]:
@@ -69,8 +100,11 @@ def _points(folder: RunFolder) -> list[tuple[str, float, int]]:
     return points
 
 
-def trackers(names: Sequence[str]) -> list[Emit]:
-    """Return a consumer for each tracker; a SettingError says that one is unknown, or its package is missing."""
+def trackers(names: Sequence[str], emit: Emit) -> list[Emit]:
+    """Return a consumer for each tracker; a SettingError says that one is unknown, or its package is missing.
+
+    `emit` shows what a tracker refuses while a run is computed.
+    """
     known = {"mlflow": _mlflow_run, "wandb": _wandb_run}
     found: list[Emit] = []
     for name in dict.fromkeys(names):
@@ -82,23 +116,29 @@ def trackers(names: Sequence[str]) -> list[Emit]:
             raise SettingError(
                 f"--track {name} needs the package {name}. Install it: pip install 'icalib[{name}]'."
             ) from error
-        found.append(Tracking(partial(known[name], package)))
+        found.append(Tracking(name, partial(known[name], package), emit))
     return found
 
 
+def _name(folder: RunFolder) -> str:
+    """A run's own name, which the folder of a sweep's winner hasn't."""
+    config = folder.config
+    return f"{config['method']}-{Path(config['data']).name}-{config['labelled']:g}-s{config['seed']}"
+
+
 def _mlflow_run(mlflow: Any, folder: RunFolder) -> TrackedRun:
-    """Begin or continue a run; MLflow refuses to change a setting, so other settings are another run."""
     client = mlflow.MlflowClient()
-    experiment = mlflow.set_experiment(folder.path.parent.name).experiment_id
-    tags = {"icalib_run": content_digest({"folder": str(folder.path.resolve()), "settings": folder.config})}
-    found = client.search_runs([experiment], f"tags.icalib_run = '{tags['icalib_run']}'", max_results=1)
-    run = found[0] if found else client.create_run(experiment, tags=tags, run_name=folder.name)
+    experiment = mlflow.set_experiment(folder.config["experiment"]).experiment_id
+    run_id = client.create_run(experiment, run_name=_name(folder)).info.run_id
     for name, value in tracked_settings(folder.config).items():
-        client.log_param(run.info.run_id, _mlflow_name(name), str(value)[:6000])
-    return TrackedRun(
-        lambda name, value, step: client.log_metric(run.info.run_id, _mlflow_name(name), value, step=step),
-        lambda: client.set_terminated(run.info.run_id),
-    )
+        client.log_param(run_id, _mlflow_name(name), str(value)[:6000])
+    end = atexit.register(partial(client.set_terminated, run_id, "KILLED"))  # unless it finishes before
+
+    def finish() -> None:
+        atexit.unregister(end)
+        client.set_terminated(run_id)
+
+    return TrackedRun(lambda name, value, step: client.log_metric(run_id, _mlflow_name(name), value, step=step), finish)
 
 
 def _mlflow_name(name: str) -> str:
@@ -109,16 +149,13 @@ def _mlflow_name(name: str) -> str:
 def _wandb_run(wandb: Any, folder: RunFolder) -> TrackedRun:
     run = wandb.init(
         project="icalib",
-        group=folder.path.parent.name,
-        name=folder.name,
-        id=content_digest(str(folder.path.resolve())),
-        resume="allow",
+        group=folder.config["experiment"],
+        name=_name(folder),
         reinit="create_new",
-        dir=str(folder.path.parent),
         settings=wandb.Settings(silent=True, console="off"),
     )
     # Learning curves count steps and rounds count rounds: neither is the number of calls.
     run.define_metric("step", hidden=True)
     run.define_metric("*", step_metric="step")
-    run.config.update(tracked_settings(folder.config), allow_val_change=True)
+    run.config.update(tracked_settings(folder.config))
     return TrackedRun(lambda name, value, step: run.log({name: value, "step": step}), run.finish)

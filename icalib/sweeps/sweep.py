@@ -18,7 +18,7 @@ import numpy as np
 
 from icalib.core.component import Settings, Stored, with_settings
 from icalib.core.errors import Abandoned, IcalibError, SettingError
-from icalib.core.events import Emit, EpochFinished, Event, Message, Progress, StageFinished, StageStarted
+from icalib.core.events import Emit, EpochFinished, Event, Message, Progress, RunUpdated, StageFinished, StageStarted
 from icalib.core.imports import failed
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder, read_config
@@ -267,9 +267,9 @@ def _run_winner(folder: SweepFolder, settings: RunConfig, context: RunContext) -
 
 
 def _show_computed(emit: Emit, event: Event) -> None:
-    """Emit the stages of the winner that its trial didn't compute."""
+    """Emit the stages of the winner that its trial didn't compute, and its content for TensorBoard and trackers."""
     match event:
-        case StageStarted(reused=False) | StageFinished(reused=False) | Progress():
+        case StageStarted(reused=False) | StageFinished(reused=False) | Progress() | RunUpdated():
             emit(event)
         case _:
             pass

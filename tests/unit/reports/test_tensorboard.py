@@ -63,6 +63,7 @@ def test_final_metrics_and_hparams_once(run: RunFolder) -> None:
     content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     hparams = HParamsPluginData.FromString(content).session_start_info.hparams
     assert hparams["method"].string_value == "icast"
+    assert "resample_labels" not in hparams  # false
     assert hparams["settings.regime.gain_threshold"].number_value == 0.02
     assert hparams["settings.regime.layers"].string_value == "[1, 2]"
     assert len(list((run.path / "tb").rglob("*tfevents*"))) == 4 * 2 + 3 + 1

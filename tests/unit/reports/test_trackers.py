@@ -10,7 +10,7 @@ import pytest
 from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.errors import SettingError
-from icalib.core.events import Message, RunUpdated
+from icalib.core.events import Event, Message, RunUpdated, ignore
 from icalib.core.run_folder import RunFolder
 from icalib.reports.trackers import TrackedRun, Tracking, trackers
 
@@ -19,7 +19,9 @@ def test_all_of_a_run_is_sent_once(tmp_path: Path) -> None:
     data = write_pools(tmp_path / "desk")
     run = write_run(tmp_path / "runs", data, "icast", 1, finished=False, rounds=2)
     points, ended = list[tuple[str, float, int]](), list[RunFolder]()
-    tracking = Tracking(lambda folder: TrackedRun(lambda *point: points.append(point), lambda: ended.append(folder)))
+    tracking = Tracking(
+        "ours", lambda folder: TrackedRun(lambda *point: points.append(point), lambda: ended.append(folder)), ignore
+    )
     for event in (Message("x"), RunUpdated(run.path), RunUpdated(run.path)):
         tracking(event)
     assert not ended
@@ -36,29 +38,48 @@ def test_all_of_a_run_is_sent_once(tmp_path: Path) -> None:
     assert final == finished.result["test"]["R@1"]
 
 
+def test_a_tracker_that_fails_ends_a_run_only_where_it_begins(tmp_path: Path) -> None:
+    run, messages = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1, rounds=1), list[Event]()
+
+    def fails(*_: Any) -> Any:
+        raise ConnectionError("refused\n[SQL: ...]")
+
+    with pytest.raises(SettingError, match=r"--track ours failed: ConnectionError: refused\. Correct its settings"):
+        Tracking("ours", fails, messages.append)(RunUpdated(run.path))
+    tracking = Tracking("ours", lambda _: TrackedRun(fails, fails), messages.append)
+    for _ in range(2):
+        tracking(RunUpdated(run.path))
+    assert messages == [Message(f"ours lacks the rest of {run.name}: ConnectionError: refused")]
+
+
 def test_a_tracker_that_is_unknown_or_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match=r"--track neptune is unknown\. Choose one of: mlflow, wandb"):
-        trackers(["neptune"])
+        trackers(["neptune"], ignore)
 
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr("icalib.reports.trackers.import_module", missing)
     with pytest.raises(SettingError, match=r"pip install 'icalib\[mlflow\]'"):
-        trackers(["mlflow"])
-    assert trackers([]) == []
+        trackers(["mlflow"], ignore)
+    assert trackers([], ignore) == []
 
 
-def test_mlflow_has_curves_settings_and_one_run_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_has_curves_settings_and_a_run_of_its_own_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow = pytest.importorskip("mlflow", exc_type=ImportError)
     warnings.simplefilter("ignore")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1, rounds=1)
-    for _ in range(2):  # the second resumes the run
-        (tracker,) = trackers(["mlflow"])
+    for _ in range(2):  # the second as after an interruption
+        (tracker,) = trackers(["mlflow"], ignore)
         tracker(RunUpdated(run.path))
-    (found,) = mlflow.MlflowClient().search_runs([mlflow.get_experiment_by_name("runs").experiment_id])
+    client = mlflow.MlflowClient()
+    found, other = client.search_runs([mlflow.get_experiment_by_name(run.config["experiment"]).experiment_id])
+    assert found.info.run_name == other.info.run_name == run.name
     assert found.data.params["settings.regime.num_passes"] == "5"
+    assert len(client.get_metric_history(found.info.run_id, "validation/rank/MAP")) == 6
     assert found.data.metrics["final_test/R_at_1"] == pytest.approx(run.result["test"]["R@1"])
     assert found.info.status == "FINISHED"
 
@@ -68,6 +89,7 @@ def test_wandb_writes_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     warnings.simplefilter("ignore")
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1, rounds=1)
-    (tracker,) = trackers(["wandb"])
+    monkeypatch.chdir(tmp_path)
+    (tracker,) = trackers(["wandb"], ignore)
     tracker(RunUpdated(run.path))
-    assert list((tmp_path / "runs").rglob("*.wandb"))
+    assert list(tmp_path.glob("wandb/**/*.wandb"))
