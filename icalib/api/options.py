@@ -72,11 +72,12 @@ class Place:
         choice("executor", self.executor, EXECUTORS)
         if isinstance(self.track, str):
             raise SettingError(f"`track` is {self.track!r}: expected a list, e.g. [{self.track!r}].")
-        if self.executor == "local" and self.address:
-            raise SettingError(
-                f"the local executor works in this process; found address {self.address}. Leave `address` out, or use "
-                "the ray executor."
-            )
+        for name in ("address", "workers"):
+            if self.executor == "local" and (found := getattr(self, name)) not in (None, "", 1):
+                raise SettingError(
+                    f"the local executor works in this process; found {name} {found}. Leave `{name}` out, or use the "
+                    "ray executor."
+                )
 
     @classmethod
     def of(cls, keywords: PlaceKeywords, *, known: type = PlaceKeywords) -> Place:

@@ -162,6 +162,11 @@ def _plan(active: Session, num_trials: int | None, concurrent: int | None) -> tu
 
     executor = active.context.executor
     if active.place.executor == "local":
+        if concurrent not in (None, 1):
+            raise SettingError(
+                f"the local executor runs one trial at a time; found {concurrent}. Leave `concurrent` out, or use the "
+                "ray executor."
+            )
         return SweepPlan(num_trials, 1, executor.resources), run_here(executor)
     from icalib.distributed.session import available_to_trials
     from icalib.distributed.tune import run_by_tune

@@ -27,6 +27,7 @@ runs/<experiment>/<method>-<data>-<labelled>-s<seed>/
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,11 @@ def read_config(path: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path} can't be read: {error}. {cure}") from error
 
 
+def run_command(config: Path, runs: Path) -> str:
+    """What runs a config.yaml again; in the same folder of runs it finds the stages that are cached there."""
+    return shlex.join(["icalib", "run", location(config), "--runs", location(runs)])
+
+
 class RunFolder:
     """Paths and tables of one run."""
 
@@ -104,9 +110,11 @@ class RunFolder:
             )
         run.check(checkpoints=False)
         if "test" not in run.result:
+            trial = run.path.resolve()
+            command = run_command(trial / "config.yaml", [*trial.parents][:4][-1])
             raise RunFolderError(
                 f"{path} is a trial of a sweep: it has no test metrics and no model. "
-                f"`icalib run {path}/config.yaml` makes a complete run of it and reuses the cached stages."
+                f"`{command}` makes a complete run of it and reuses the cached stages."
             )
         return run
 

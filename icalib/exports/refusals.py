@@ -17,13 +17,15 @@ from icalib.pipeline.finished import FinishedRun
 from icalib.uncertainty.estimator import Deterministic, Posterior
 
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_DISTIL = "--distil, which trains a cross-encoder to give the run's probabilities and measures what that costs."
 
 
 def exact_format(run: FinishedRun, calibration: CalibrationChoice) -> ExportFormat:
     """Return the format that most programs read among those that compute what the run does, or raise a SettingError."""
     found = _exact_formats(run, calibration)
     if not found:
-        check_exportable(run, "cross-encoder", calibration)
+        what = next(what for what, formats in _parts(run, calibration) if "cross-encoder" not in formats)
+        raise SettingError(f"{run.folder.path} can't be exported as it is: {what}. Add {_DISTIL}")
     return found[0]
 
 
@@ -34,7 +36,7 @@ def check_exportable(run: FinishedRun, format: ExportFormat, calibration: Calibr
             others = [f"Export with --format {other}, or add" for other in _exact_formats(run, calibration)[:1]]
             raise SettingError(
                 f"{run.folder.path} can't be exported with --format {format}: {what}. {''.join(others) or 'Add'} "
-                "--distil, which trains a cross-encoder to give the run's probabilities and measures what that costs."
+                f"{_DISTIL}"
             )
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, cast, final
 
 from icalib.core.component import short_target
 from icalib.core.errors import SettingError
 from icalib.core.run_folder import RunFolder
-from icalib.core.storage import location
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.catalogue import find_metric, metrics_among
 from icalib.metrics.metric import Direction
@@ -310,8 +308,3 @@ def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes_left = divmod(minutes, 60)
     return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
-
-
-def run_command(config: Path, runs: Path) -> str:
-    """What runs a config.yaml again; in the same folder of runs it finds the stages that are cached there."""
-    return shlex.join(["icalib", "run", location(config), "--runs", location(runs)])

@@ -20,8 +20,8 @@ from rich.text import Text
 
 from icalib.core.errors import DataError
 from icalib.core.files import read_json
-from icalib.core.run_folder import RunFolder
-from icalib.reports.comparison import MISSING, data_name, format_seconds, heading, run_command
+from icalib.core.run_folder import RunFolder, run_command
+from icalib.reports.comparison import MISSING, data_name, format_seconds, heading
 from icalib.reports.console import people_console, text_table
 from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.tables.table import Row, Table

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from icalib.core.files import atomic_write
 from icalib.core.parquet import read_parquet
-from icalib.core.run_folder import RunFolder
+from icalib.core.run_folder import RunFolder, run_command
 from icalib.core.storage import push
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray
@@ -30,7 +30,6 @@ from icalib.reports.comparison import (
     format_spread,
     format_value,
     heading,
-    run_command,
     with_outside_metrics,
 )
 from icalib.reports.console import people_console, text_table

@@ -134,7 +134,7 @@ class PredictRequest(AbstractRequest):
 
     context: Turns
     candidates: Annotated[list[Verbatim], FailFast()] = Field(min_length=2)
-    id: Id = "1"
+    id: Id | None = None
     max_error: float | None = None
     confidence: float = CONFIDENCE
     sets: float | None = None
@@ -153,7 +153,7 @@ class PredictRequest(AbstractRequest):
 
     @override
     def response(self, scored: Scored) -> Any:
-        question = Question.model_construct(id=self.id, context=self.context, candidates=tuple(self.candidates))
+        question = Question.model_construct(id=self.id or "1", context=self.context, candidates=tuple(self.candidates))
         predicted = scored.run.guarantees.answers([question], scored.scores, self._options)
         (answer,) = predicted.answers
         # Whatever `icalib predict` says about the whole pool is a field of its record, and so part of the response.

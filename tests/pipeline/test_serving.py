@@ -101,6 +101,8 @@ def test_predict_gives_the_record_of_icalib_predict(method: str, runs: dict[str,
     uncertain = np.array(answer["uncertainty"]["prob_std"])
     assert (uncertain > 0).all() == (method == "icast-teacher")
     assert answer["notes"] == predicted.notes
+    unnamed = ask(application_of(runs[method]), "/predict", {**question, "id": None}).value
+    assert unnamed["id"] == "1"
 
 
 @pytest.mark.parametrize("method", ["bert", "icast-teacher"])

@@ -13,7 +13,8 @@ from helpers.sweeps import SHARDS, run_sweep, written_space
 import icalib
 from icalib.api.sweeps import SweepKeywords, dry_sweep
 from icalib.cli import main
-from icalib.core.errors import SettingError
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.run_folder import RunFolder
 from icalib.pipeline.run import run
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.sweep import claimed, run_here
@@ -124,11 +125,18 @@ def test_a_dry_sweep_that_is_refused_leaves_no_folder(tiny_pools: Path, tmp_path
     assert not list(tmp_path.glob("runs/*/sweep-*"))
 
 
-def test_dry_leaves_the_command_of_the_trials(
+def test_a_sweep_leaves_its_winner_whole_and_its_command(
     tiny_pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     space, runs = written_space(tmp_path, "shards", SHARDS), tmp_path / "runs"
     monkeypatch.setattr("icalib.api.sweeps.command_line", lambda: "icalib sweep shards.py")
-    found = icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=1, runs=runs, executor="local").folder
+    given: Any = {"labelled": 0.3, "trials": 1, "runs": runs, "executor": "local"}
+    with pytest.raises(SettingError, match="runs one trial at a time; found 3"):
+        icalib.sweep(space.file, tiny_pools, concurrent=3, **given)
+    found = icalib.sweep(space.file, tiny_pools, **given).folder
+    assert list(found.best_run(1).path.glob("tb/test/*"))
+    trial = found.run_folder(0, 1)
+    with pytest.raises(RunFolderError, match=rf"`icalib run {trial.path}/config.yaml --runs {runs}` makes a complete"):
+        RunFolder.open(trial.path)
     with claimed(found.settings.model_copy(update={"command": "icalib sweep shards.py --dry"}), runs, dry=True):
         assert found.settings.command == "icalib sweep shards.py"

@@ -31,6 +31,7 @@ from icalib.core.errors import SettingError
         (lambda pools: icalib.run("bm25", pools, labelled=0.5, settings=["a=1"]), "expected values by name"),
         (lambda pools: icalib.run("bm25", pools, labelled=0.5, track="mlflow"), "expected a list, e.g. ['mlflow']"),
         (lambda pools: icalib.run("bm25", pools, labelled=0.5, limit=2.5), "expected numbers above 0"),
+        (lambda pools: icalib.run("bm25", pools, executor="local", workers=2), "found workers 2. Leave `workers` out"),
     ],
 )
 def test_what_a_function_does_not_take_is_refused(tiny_pools: Path, call: Callable[[Path], Any], said: str) -> None:
