@@ -21,7 +21,7 @@ from icalib.metrics.catalogue import find_metric
 from icalib.metrics.judged import Inferred, expected_values, infer
 from icalib.metrics.pairs import FloatArray, PoolScores, pool_softmax, sums_to_1
 from icalib.pipeline.finished import FinishedRun
-from icalib.score_files.calibrator import as_logit, detected_scale
+from icalib.score_files.calibrator import as_logit, detected_scale, logit_ends
 from icalib.score_files.scores import Columns, read_scores
 
 METRICS = ("R@1", "MAP")
@@ -164,4 +164,8 @@ class Judgements:
                 )
             found += [self.scores[name][index] for index in indices]
         score = np.array(found)
-        return score if sums_to_1(score, sizes) else pool_softmax(as_logit(score, detected_scale(score)), sizes)
+        return (
+            score
+            if sums_to_1(score, sizes)
+            else pool_softmax(as_logit(score, detected_scale(score), logit_ends(score)), sizes)
+        )

@@ -51,6 +51,7 @@ METHODS: Mapping[str, AbstractCalibrator.Config | None] = MappingProxyType(
     }
 )  # what is fitted, the simplest first
 _NUM_FOLDS = 5
+USUAL_ENDS = (float(logit(PROB_CLIP)), float(logit(1 - PROB_CLIP)))
 _Map = Annotated[AffineMap | IsotonicMap | PoolSoftmaxMap, Field(discriminator="kind")]
 
 
@@ -81,6 +82,7 @@ class Calibrator(Settings):
     none_of_these: NoneOfThese | None = None  # what a softmax leaves for queries without a right candidate
     lowest: FiniteFloat  # lowest score that it was fitted on
     highest: FiniteFloat  # highest score that it was fitted on
+    logit_ends: tuple[FiniteFloat, FiniteFloat] = USUAL_ENDS  # what probabilities of 0 and 1 become
     candidates: tuple[int, int] | None = None  # fewest and most of a query that it was fitted on
     num_fitted: int = Field(ge=1)  # queries that it was fitted on
     num_measured: int = Field(ge=1)  # queries that the metrics were measured on, none of which it was fitted on
@@ -97,7 +99,7 @@ class Calibrator(Settings):
 
         `query` has the number of each score's query, [N], in any order; without it each score is a pair by itself.
         """
-        logits = as_logit(score, self.scale)
+        logits = as_logit(score, self.scale, self.logit_ends)
         if query is None:
             return self.map.of_pairs.apply(logits)
         order = np.argsort(query, kind="stable")
@@ -144,8 +146,17 @@ def detected_scale(score: FloatArray) -> Scale:
     return "probability" if bool(is_probability(score).all()) else "logit"
 
 
-def as_logit(score: FloatArray, scale: Scale) -> FloatArray:
-    """Return scores as calibrators take them, [N]; probabilities of 0 and 1 become those of ±16, as in float32."""
+def logit_ends(score: FloatArray) -> tuple[float, float]:
+    """Return the logits of probabilities 0 and 1: ±16, as in float32, unless that of a score is further out.
+
+    Scores may be tiny and yet in the right order, and files often have a zero that was rounded.
+    """
+    logits = logit(score[(score > 0) & (score < 1)])
+    return float(logits.min(initial=USUAL_ENDS[0])), float(logits.max(initial=USUAL_ENDS[1]))
+
+
+def as_logit(score: FloatArray, scale: Scale, ends: tuple[float, float]) -> FloatArray:
+    """Return scores as calibrators take them, [N]; logits of probabilities are cut at `ends`."""
     if scale == "logit":
         return score
     if (wrong := score[~is_probability(score)]).size:
@@ -153,7 +164,7 @@ def as_logit(score: FloatArray, scale: Scale) -> FloatArray:
             f"found the score {wrong[0]:g} where probabilities from 0 to 1 were expected",
             "Give probabilities, or fit a calibrator with --scale logit on scores of any range.",
         )
-    return logit(np.clip(score, PROB_CLIP, 1 - PROB_CLIP))
+    return np.clip(logit(score), *ends)
 
 
 def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, seed: int = 1) -> Calibrator:
@@ -165,14 +176,15 @@ def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, see
     _check(pools)
     if scale == "auto":
         scale = detected_scale(pools.logit)
-    logits = replace(pools, logit=as_logit(pools.logit, scale))
     fold = _folds(pools, 2, child_seed(seed, "halves"))
+    fitted_on = pools.subset(fold == 0)
+    ends = logit_ends(fitted_on.logit)
+    logits = replace(pools, logit=as_logit(pools.logit, scale, ends))
     fitting, measuring = logits.subset(fold == 0), logits.subset(fold == 1)
     methods = [method for method in METHODS if method != OF_QUERIES or _allows_softmax(pools)]
     nll_of = {method: _cross_validated_nll(fitting, method, seed) for method in methods}
     chosen = min(nll_of, key=lambda method: nll_of[method])
     fits = {method: _fitted(fitting, method) for method in methods}
-    fitted_on = pools.subset(fold == 0)
     return Calibrator(
         method=chosen,
         scale=scale,
@@ -180,6 +192,7 @@ def calibrate(pools: PoolScores, scale: Scale | Literal["auto"] = "auto", *, see
         none_of_these=fits[chosen].none_of_these,
         lowest=float(fitted_on.logit.min()),
         highest=float(fitted_on.logit.max()),
+        logit_ends=ends,
         candidates=(int(fitted_on.sizes().min()), int(fitted_on.sizes().max())),
         num_fitted=fitting.num_pools,
         num_measured=measuring.num_pools,

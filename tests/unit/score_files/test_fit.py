@@ -78,10 +78,17 @@ def test_a_softmax_needs_enough_queries_of_either_kind(num_none: int, has_softma
     assert OF_QUERIES not in calibrate(several, seed=seed).metrics
 
 
-def test_probabilities_are_calibrated_through_their_logits() -> None:
-    found, same = calibrate(replace(POOLS, logit=expit(POOLS.logit))), calibrate(POOLS)
+@pytest.mark.parametrize("shift", [0.0, -25.0], ids=["usual", "tiny"])
+def test_probabilities_are_calibrated_through_their_logits(shift: float) -> None:
+    """Also where all are below 1e-7 and in the right order; a rounded zero is the lowest that was fitted on."""
+    logits = POOLS.logit + shift
+    found, same = calibrate(replace(POOLS, logit=expit(logits))), calibrate(replace(POOLS, logit=logits))
     assert (found.scale, same.scale) == ("probability", "logit")
-    assert found.prob(expit(POOLS.logit)) == pytest.approx(same.prob(POOLS.logit), abs=1e-3)  # they end at 1e-7
+    assert found.prob(expit(logits)) == pytest.approx(
+        same.prob(logits), abs=1e-3
+    )  # in the measuring half some are lower
+    assert found.logit_ends[0] == pytest.approx(min(logits.min(), -16), rel=0.1)
+    assert found.prob(np.zeros(1)) == found.prob(expit(np.array(found.logit_ends[:1])))
     with pytest.raises(DataError, match=r"found the score .* where probabilities from 0 to 1 were expected"):
         calibrate(POOLS, "probability")
 
