@@ -156,7 +156,9 @@ def compute() -> None:
         "--set=domain_pretraining",  # which the table's preset leaves out
     )
     supervised = [s for s in settings if not s.startswith(others)]
-    icalib("reproduce", "gpf-table2", *COMMON, "--rows", "bert,gpf-bert", "--seeds", "1", *supervised)
+    icalib(
+        "reproduce", "gpf-table2", *COMMON, "--shift", "other", "--rows", "bert,gpf-bert", "--seeds", "1", *supervised
+    )
     for method in ("icast", "gpf-bert", "ensemble", "bm25"):
         run = f"runs/all/{method}-pools-0.3-s1"
         icalib("evaluate", run, "--data", "other", "--limit", "10")

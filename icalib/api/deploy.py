@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from icalib.api.options import Place, PlaceKeywords, choice
 from icalib.api.results import printed
@@ -15,7 +15,7 @@ from icalib.exports.choices import CALIBRATIONS, FORMATS, CalibrationChoice, Exp
 
 if TYPE_CHECKING:
     from icalib.score_files.calibrator import Calibrator
-    from icalib.score_files.scores import Applied
+    from icalib.score_files.scores import Applied, Columns
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,15 +52,14 @@ def calibrate(
         scale: what scores are; auto: probabilities if all are from 0 to 1.
         seed: of the two halves.
     """
-    from icalib.core.component import validated
     from icalib.core.files import is_unused
     from icalib.score_files.calibrator import CALIBRATOR_FILE
     from icalib.score_files.calibrator import calibrate as fit
-    from icalib.score_files.scores import Columns, read_labelled
+    from icalib.score_files.scores import read_labelled
 
     folder, path = local_path(out), local_path(scores)
     scale = choice("scale", scale, ("auto", "probability", "logit"))
-    names = validated(Columns, dict(columns or {}))
+    names = _columns(columns)
     pull(folder)
     if not is_unused(folder) and not (folder / CALIBRATOR_FILE).is_file():
         raise SettingError(f"{location(folder)} holds something else than a calibrator. Choose another --out.")
@@ -81,18 +80,26 @@ def apply(
     `calibrator` is a folder that `calibrate` wrote; `scores` and `columns` are as for it, but labels aren't read; `out`
     is a file of the same format. A DataError says that the scores can't be read, or are not on the calibrator's scale.
     """
-    from icalib.core.component import validated
     from icalib.score_files.calibrator import Calibrator
-    from icalib.score_files.scores import Columns
     from icalib.score_files.scores import apply as write
 
     folder, source, path = map(local_path, (calibrator, scores, out))
-    names = validated(Columns, dict(columns or {}))
+    names = _columns(columns)
     pull(folder)
     pull(source)
     applied = write(Calibrator.load(folder), source, path, names)
     push(path)
     return applied
+
+
+def _columns(names: Mapping[str, str] | None) -> Columns:
+    from icalib.core.component import validated
+    from icalib.score_files.scores import Columns
+
+    given: Any = names or {}
+    if not isinstance(given, Mapping):
+        raise SettingError(f"`columns` is {names!r}: expected names of columns, e.g. {{'query': 'ticket'}}.")
+    return validated(Columns, {**given})
 
 
 def export(

@@ -106,6 +106,9 @@ class RunTemplate(Place):
                 f"`experiment` is {self.experiment!r}, which is not a valid folder name: use letters, digits, '_', '-' "
                 "and '.', e.g. first-try. `runs` says where the folder is stored."
             )
+        preset: Any = self.preset
+        if not isinstance(preset, str | None):
+            raise SettingError(f"`preset` is {preset!r}: expected a name, e.g. 'bi-encoder'.")
 
     @classmethod
     def of(
@@ -163,7 +166,7 @@ def limits(limit: int | Mapping[Split, int] | None) -> Mapping[Split, int]:
     if unknown := sorted(set(by_split) - set(SPLITS)):
         raise SettingError(f"`limit` names the unknown split {unknown[0]}. Choose from: {', '.join(SPLITS)}.")
     if not all(isinstance(number, Integral) and number > 0 for number in by_split.values()):
-        raise SettingError(f"`limit` is {limit}: expected numbers above 0.")
+        raise SettingError(f"`limit` is {limit!r}: expected numbers above 0.")
     return {split: int(number) for split, number in by_split.items()}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -66,7 +66,8 @@ def _planned(table: Table, row: Row, template: RunTemplate, labelled: float, see
 
     pool_set = read_pool_set(template.data)
     changes, ours = table.settings_of(row, corpus_of(pool_set, table), labelled), replace(template, labelled=labelled)
-    variant = ",".join(f"{key}={_text(value)}" for key, value in changes.items())
+    kept = changes.keys() - template.settings.keys()  # others are replaced by --set
+    variant = ",".join(f"{key}={_text(value)}" for key, value in changes.items() if key in kept)
     name = f"{row.method}@{variant}" if variant else row.method
     try:
         made = tuple(run_settings(name, ours, seed, own=changes, lenient=True) for seed in range(1, seeds + 1))
@@ -130,13 +131,20 @@ def _run_marks(
     table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunConfig], labelled: float
 ) -> list[str]:
     from icalib.core.component import described, with_setting
+    from icalib.methods.catalogue import paper_preset
 
+    sources = paper_preset(row.method, table.preset) if table.preset else {}
+    chosen = {path for path, value in sources.items() if value.kind == "ours"} - changes.keys()
     paper = composed(row.method, table.preset, own=changes, lenient=True)
     if table.backbone:
         paper = with_setting(paper, "encoder.backbone", table.backbone)
     wanted, ours = ({path: value for path, value, _ in described(one)} for one in (paper, made[0].settings))
     different = [path for path in {**wanted, **ours} if ours.get(path) != wanted.get(path)]
-    found = [*dict.fromkeys(_setting_mark(path, wanted, ours) for path in different if not path.startswith("scoring."))]
+    found = [
+        *dict.fromkeys(
+            _setting_mark(path, wanted, ours, chosen) for path in different if not path.startswith("scoring.")
+        )
+    ]
     if table.labelled and all(abs(labelled - one) > 1e-9 for one in table.labelled):
         found.append(f"{labelled:.3g} labelled, the paper: {', '.join(f'{one:.3g}' for one in table.labelled)}")
     if made[0].resample_labels and labelled < 1:
@@ -146,15 +154,18 @@ def _run_marks(
     return found
 
 
-def _setting_mark(path: str, wanted: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Return how a setting differs; of a part that one of the two lacks, that it does."""
+def _setting_mark(path: str, wanted: Mapping[str, Any], ours: Mapping[str, Any], chosen: Collection[str]) -> str:
+    """Return how a setting differs, from the paper or from what we have `chosen` for its preset; of a part that one of
+    the two lacks, that it does.
+    """
     names = path.split(".")
     for whole in (".".join(names[:number]) for number in range(1, len(names))):
         if wanted.get(whole, ...) is None:
             return f"{whole}, the paper: none"
         if ours.get(whole, ...) is None:
             return f"no {whole}, the paper has it"
-    return f"{path} = {_text(ours.get(path))}, the paper: {_text(wanted.get(path))}"
+    whose = "the preset, by our choice" if path in chosen else "the paper"
+    return f"{path} = {_text(ours.get(path))}, {whose}: {_text(wanted.get(path))}"
 
 
 def prepare_hint(table: Table, data: Path) -> str | None:

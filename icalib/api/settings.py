@@ -66,7 +66,7 @@ def labelled_fraction(template: RunTemplate) -> float:
 def checked_fraction(fraction: float) -> float:
     """Return a labelled fraction, or raise a SettingError if it is out of its range."""
     if not isinstance(fraction, Real) or not 0 < fraction <= 1:
-        raise SettingError(f"`labelled` is {fraction}: expected a fraction above 0 and at most 1, e.g. 0.1.")
+        raise SettingError(f"`labelled` is {fraction!r}: expected a fraction above 0 and at most 1, e.g. 0.1.")
     return fraction
 
 
@@ -210,8 +210,10 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
 
     if not isinstance(seeds, Integral) or seeds < 1:
         raise SettingError(f"`seeds` is {seeds!r}; expected a number above 0.")
-    if isinstance(methods, str):
-        raise SettingError(f"`methods` is {methods!r}: expected a list, e.g. [{methods!r}].")
+    given: Any = methods
+    if isinstance(given, str) or not isinstance(given, Collection):
+        example = given if isinstance(given, str) else "bert"
+        raise SettingError(f"`methods` is {given!r}: expected a list, e.g. [{example!r}].")
     for name in methods:  # what is seen to be wrong without importing torch comes first
         if not name.startswith(EXTERNAL):
             module_path(name.partition("@")[0])
@@ -236,7 +238,7 @@ def curve_settings(
         raise SettingError(f"`fractions` is {fractions!r}: expected a list, e.g. [{fractions}].")
     fractions = list(fractions)
     if not fractions:
-        raise SettingError("a label curve needs at least one labelled fraction, e.g. --fractions 0.01,0.1.")
+        raise SettingError("a label curve needs at least one labelled fraction, e.g. 0.01 and 0.1.")
     untrained: list[RunConfig] = []
     by_fraction: dict[float, list[RunConfig]] = {}
     for fraction in sorted({checked_fraction(fraction) for fraction in fractions}):

@@ -102,7 +102,7 @@ def _ask(space: str, template: RunTemplate, options: SweepKeywords) -> tuple[Spa
     from icalib.sweeps.space import PRUNERS, SAMPLERS, load_space
     from icalib.sweeps.study import proposals
 
-    chosen = load_space(space)
+    chosen = load_space(str(space))
     method = options.get("method") or chosen.method
     pruner = choice("pruner", options.get("pruner") or chosen.pruner, PRUNERS)
     if pruner != "none" and len(chosen.metrics) > 1:

@@ -106,6 +106,8 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
     from icalib.pipeline.score_pairs import check_apart
 
     check_apart(data, out)
+    if out.suffix in (".csv", ".tsv", ".json", ".jsonl"):
+        raise SettingError(f"--out {out}: a Parquet file is written. Name it so, e.g. {out.with_suffix('.parquet')}.")
     chosen = choice("split", split, SPLITS)
     finished, num_rows = FinishedRun.open(run), 0
     check_has_pools(data, chosen)

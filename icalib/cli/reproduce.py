@@ -66,6 +66,11 @@ def reproduce(
     others = with_test_pools(shift or [])
     if others and wanted.kind != "shift":
         raise SettingError(f"--shift is for tables about shift; {table} is about {wanted.kind}. Leave it out.")
+    if not others and wanted.kind == "shift":
+        raise SettingError(
+            f"{table} tests on other corpora than it trains on: {', '.join(wanted.corpora)}. Name pools of them with "
+            "--shift, once for each."
+        )
     starting(f"reproduce {table}")
     template = RunTemplate.of(options.keywords(), data)
     fractions = parsed_fractions(labelled, "--labelled") if labelled is not None else None

@@ -225,7 +225,9 @@ class RunFolder:
         return self.path / "predictions" / f"{split}.parquet"
 
     def predictions(self, split: str) -> pa.Table:
-        """Return PREDICTION_SCHEMA of a split."""
+        """Return PREDICTION_SCHEMA of validation or test, or raise a SettingError for another split."""
+        if split not in ("validation", "test"):
+            raise SettingError(f"a run has no predictions for {split!r}. Choose validation or test.")
         return read_parquet(self.predictions_path(split), schema=PREDICTION_SCHEMA)
 
     def has_predictions(self, split: str) -> bool:

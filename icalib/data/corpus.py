@@ -264,9 +264,10 @@ def hold_out(corpus: Corpus, folder: Path, settings: PrepareSettings) -> list[st
     if "train" in corpus.mined:
         corpus.mined.update(taken)
     num_dialogues = Counter(moved.values())
+    without = " without intents" if settings.intents_in == "train" else ""
     return [
-        f"the source has no {split} pools: {corpus.num_rows[split]} pools of {num_dialogues[split]} training dialogues "
-        f"are used for it (drawn with seed {settings.seed})"
+        f"the source has no {split} pools{without}: {corpus.num_rows[split]} pools of {num_dialogues[split]} training "
+        f"dialogues are used for it (drawn with seed {settings.seed})"
         for split in taken
     ]
 

@@ -97,7 +97,7 @@ class Reproduction:
         if not self.legend:
             return f"Run on {self.data} with the paper's protocol; where it leaves something open: docs/papers.md."
         return (
-            "Letters mark values of ours whose protocol isn't the paper's: compare the order of the methods and the "
+            "Letters mark rows of ours whose protocol isn't the paper's: compare the order of the methods and the "
             "size of their differences, not the values."
         )
 
@@ -111,6 +111,12 @@ class Line:
     source: str  # "ours", or the corpus of a paper's values
     cells: tuple[str, ...]
     remark: str = ""  # how ours came about
+    letters: str = ""  # of the legend
+
+    @property
+    def values_of(self) -> str:
+        """Whose values these are, with the letters of what differs from the paper's protocol."""
+        return f"{self.source} {self.letters}".strip()
 
 
 @final
@@ -177,8 +183,9 @@ def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
     return Line(
         label=one.row.label,
         source="ours",
-        cells=tuple(f"{value} {letters}" if letters and value != MISSING else value for value in values),
+        cells=values,
         remark="; ".join(filter(None, (*made, one.row.note, one.error))),
+        letters=letters if any(value != MISSING for value in values) else "",
     )
 
 
@@ -237,13 +244,17 @@ def print_reproduced(reproduction: Reproduction, console: Console | None = None)
     if reproduction.table.note:
         console.print(Text(reproduction.table.note), soft_wrap=True)
     for block in blocks(reproduction):
-        *headings, remarks = block.headings
+        method, values_of, *names, remarks = block.headings
         rows = [
-            [Text(cell, "bold" if line.source == "ours" else "dim") for cell in (line.label, line.source, *line.cells)]
+            [
+                Text(cell, "bold" if line.source == "ours" else "dim")
+                for cell in (line.label, line.values_of, *line.cells)
+            ]
             + [Text(line.remark, "dim")]
             for line in block.lines
         ]
-        columns = (*headings, Column(remarks, overflow="fold"))
+        texts = (Column(name, overflow="fold", min_width=12) for name in (method, values_of))
+        columns = (*texts, *names, Column(remarks, overflow="fold", min_width=12))
         console.print(text_table(columns, rows, title=f"{reproduction.table.title}: {block.title}", num_texts=2))
     for mark, letter in reproduction.legend.items():
         console.print(Text(f"{letter}: {mark}"), soft_wrap=True)

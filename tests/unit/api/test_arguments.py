@@ -26,12 +26,16 @@ from icalib.core.errors import SettingError
         (lambda pools: icalib.label_suspects("run", fold=2), "unknown argument `fold`"),
         (lambda pools: icalib.evaluate_judged("run", "a", "b", dat=pools), "unknown argument `dat`"),
         (lambda pools: icalib.compare("bert", pools, labelled=0.5), "expected a list"),
-        (lambda pools: icalib.run("bm25", pools, labelled="0.5"), "`labelled` is 0.5: expected a fraction"),
+        (lambda pools: icalib.run("bm25", pools, labelled="0.5"), "`labelled` is '0.5': expected a fraction"),
         (lambda pools: icalib.run("bm25", pools, labelled=0.5, seed="a"), "seed: Input should be a valid integer"),
         (lambda pools: icalib.run("bm25", pools, labelled=0.5, settings=["a=1"]), "expected values by name"),
         (lambda pools: icalib.run("bm25", pools, labelled=0.5, track="mlflow"), "expected a list, e.g. ['mlflow']"),
         (lambda pools: icalib.run("bm25", pools, labelled=0.5, limit=2.5), "expected numbers above 0"),
         (lambda pools: icalib.run("bm25", pools, executor="local", workers=2), "found workers 2. Leave `workers` out"),
+        (lambda pools: icalib.run("bert", pools, preset=["bi-encoder"]), "expected a name, e.g. 'bi-encoder'"),
+        (lambda pools: icalib.compare(None, pools, labelled=0.5), "`methods` is None: expected a list"),
+        (lambda pools: icalib.sweep(None, pools, labelled=0.5), "no space `None`"),
+        (lambda pools: icalib.calibrate(pools, "out", columns="query=qid"), "expected names of columns"),
     ],
 )
 def test_what_a_function_does_not_take_is_refused(tiny_pools: Path, call: Callable[[Path], Any], said: str) -> None:
