@@ -107,7 +107,7 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
 
     check_apart(data, out)
     if out.suffix in (".csv", ".tsv", ".json", ".jsonl"):
-        raise SettingError(f"--out {out}: a Parquet file is written. Name it so, e.g. {out.with_suffix('.parquet')}.")
+        raise SettingError(f"--out {location(out)}: a Parquet file is written. Let its name end in .parquet.")
     chosen = choice("split", split, SPLITS)
     finished, num_rows = FinishedRun.open(run), 0
     check_has_pools(data, chosen)

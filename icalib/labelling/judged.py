@@ -164,8 +164,6 @@ class Judgements:
                 )
             found += [self.scores[name][index] for index in indices]
         score = np.array(found)
-        return (
-            score
-            if sums_to_1(score, sizes)
-            else pool_softmax(as_logit(score, detected_scale(score), logit_ends(score)), sizes)
-        )
+        if sums_to_1(score, sizes):
+            return score
+        return pool_softmax(as_logit(score, detected_scale(score), logit_ends(score)), sizes)

@@ -129,8 +129,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
 
 
 def paper_preset(name: str, preset: str) -> Preset:
-    """Return the values of a paper's preset with their sources; nothing for another preset."""
-    return _named(name)[preset] if is_of_paper(preset) else {}
+    """Return the values of a paper's preset with their sources; nothing for another preset, or one it doesn't have."""
+    return _named(name).get(preset, {}) if is_of_paper(preset) else {}
 
 
 def is_of_paper(preset: str | None) -> bool:
