@@ -16,7 +16,12 @@ presets = {
         "domain_pretraining.training.epochs": 2,
         "domain_pretraining.training.learning_rate": 5e-5,
         "domain_pretraining.training.head_learning_rate": 1e-3,
+        # as `bert`: of few labels, the published schedule makes too few updates
+        "regime.training.epochs": 5,
+        "regime.training.learning_rate": 5e-5,
         "regime.training.head_learning_rate": 1e-3,
+        "regime.training.batch_size": 16,
+        "regime.training.train_negatives": None,
     },
 }
 
