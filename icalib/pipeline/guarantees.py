@@ -153,8 +153,8 @@ class Guarantees:
         if options.max_error is None:
             if options.confidence != CONFIDENCE:
                 raise SettingError(
-                    f"the confidence of {options.confidence:g} is that of a promise. Add a largest fraction of wrong "
-                    "answers (--max-error), or leave it out."
+                    f"the confidence of {options.confidence:g} is that of a promise. Add `max_error`, the largest "
+                    "fraction of wrong answers, or leave it out."
                 )
             return None
         found = self.promise(options.max_error, options.confidence)
@@ -162,7 +162,7 @@ class Guarantees:
             others = "" if found.num_needed is None else ", or label more test pools"
             raise DataError(
                 found.refusal,
-                f"Allow more errors or less confidence (--max-error, --confidence){others}.",
+                f"Allow more errors or less confidence{others}.",
                 path=self._folder.path,
             )
         return found

@@ -77,5 +77,5 @@ def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> N
 
 
 def test_a_confidence_without_a_promise_is_refused(folder: RunFolder) -> None:
-    with pytest.raises(SettingError, match=r"confidence of 0.99 .*--max-error"):
+    with pytest.raises(SettingError, match=r"confidence of 0.99 .*Add `max_error`"):
         Guarantees(folder).check(AnswerOptions(confidence=0.99))
