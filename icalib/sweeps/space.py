@@ -2,7 +2,6 @@
 
 A module `tune_spaces/idea.py` is the space `idea`. It has
 
-- a docstring, whose first line is the question that the sweep answers;
 - `METHOD`, the method that is tuned unless another is named, and `METRICS`, validation metrics (those from outside by
   import path, `my_lab.metrics:mean_rank`) with `"maximize"` or `"minimize"` (the first decides who wins; with several
   the report shows the Pareto front);
@@ -50,8 +49,6 @@ class Space(Settings):
     file: str
     digest: str
     """Of the module's text."""
-    description: str = Field(alias="docstring", min_length=1)
-    """The first line of the module's docstring."""
     method: str = Field(alias="METHOD")
     metrics: dict[str, Direction] = Field(alias="METRICS", min_length=1)
     sampler: Sampler = Field(alias="SAMPLER")
@@ -120,12 +117,11 @@ def load_space(name: str) -> Space:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not is_file(Path(file)):
         raise SettingError(f"the space {shortened(name)} is not a Python file; expected one with `suggest(trial)`.")
-    grid, text = getattr(module, "grid", None), module.__doc__
+    grid = getattr(module, "grid", None)
     values = {
         "name": str(module.__name__).rpartition(".")[2],
         "file": file,
         "digest": file_digest(file)[:16],
-        "docstring": text.strip().partition("\n")[0] if isinstance(text, str) else None,
         "METHOD": getattr(module, "METHOD", None),
         "METRICS": getattr(module, "METRICS", None),
         "SAMPLER": getattr(module, "SAMPLER", "tpe" if grid is None else "grid"),
