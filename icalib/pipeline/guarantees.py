@@ -160,11 +160,7 @@ class Guarantees:
         found = self.promise(options.max_error, options.confidence)
         if found.threshold is None:
             others = "" if found.num_needed is None else ", or label more test pools"
-            raise DataError(
-                found.refusal,
-                f"Allow more errors or less confidence{others}.",
-                path=self._folder.path,
-            )
+            raise DataError(found.refusal, f"Allow more errors or less confidence{others}.", path=self._folder.path)
         return found
 
     def _size_notes(self, scores: PoolScores) -> list[str]:
