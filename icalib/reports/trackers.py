@@ -134,11 +134,18 @@ def _mlflow_run(mlflow: Any, folder: RunFolder) -> TrackedRun:
         client.log_param(run_id, _mlflow_name(name), str(value)[:6000])
     end = atexit.register(partial(client.set_terminated, run_id, "KILLED"))  # unless it finishes before
 
+    def metric(name: str, value: float, step: int) -> None:
+        try:
+            client.log_metric(run_id, _mlflow_name(name), value, step=step)
+        except Exception:
+            atexit.unregister(end)  # which would fail, too, after minutes of trying
+            raise
+
     def finish() -> None:
         atexit.unregister(end)
         client.set_terminated(run_id)
 
-    return TrackedRun(lambda name, value, step: client.log_metric(run_id, _mlflow_name(name), value, step=step), finish)
+    return TrackedRun(metric, finish)
 
 
 def _mlflow_name(name: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from unit.reports.fake_runs import write_pools, write_run
@@ -82,6 +84,22 @@ def test_mlflow_has_curves_settings_and_a_run_of_its_own_each_time(
     assert len(client.get_metric_history(found.info.run_id, "validation/rank/MAP")) == 6
     assert found.data.metrics["final_test/R_at_1"] == pytest.approx(run.result["test"]["R@1"])
     assert found.info.status == "FINISHED"
+
+
+def test_nothing_is_left_to_do_at_exit_for_an_mlflow_that_went_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, at_exit = MagicMock(), list[Any]()
+    client.log_metric.side_effect = ConnectionError("refused")
+    mlflow = SimpleNamespace(MlflowClient=lambda: client, set_experiment=lambda _: SimpleNamespace(experiment_id="1"))
+    monkeypatch.setattr("icalib.reports.trackers.import_module", lambda _: mlflow)
+    monkeypatch.setattr("atexit.register", lambda call: at_exit.append(call) or call)
+    monkeypatch.setattr("atexit.unregister", at_exit.remove)
+    run, messages = write_run(tmp_path / "runs", write_pools(tmp_path / "desk"), "tsst", 1, rounds=1), list[Event]()
+    (tracker,) = trackers(["mlflow"], messages.append)
+    tracker(RunUpdated(run.path))
+    assert len(messages) == 1
+    assert at_exit == []
 
 
 def test_wandb_writes_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
