@@ -137,7 +137,7 @@ class StockRanker:
         if (getattr(model.config, "max_position_embeddings", None) or 0) > 0:
             limits.append(max_length(model.base_model))
         if min(limits) < _MIN_TOKENS:
-            raise _unusable(name, f"it reads {min(limits)} tokens, and {_MIN_TOKENS} are the least")
+            raise _unusable(name, f"it reads {min(limits)} tokens; the minimum is {_MIN_TOKENS}")
         return min(limits)
 
     def scores(self, contexts: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]]) -> list[Floats]:

@@ -151,7 +151,7 @@ def test_a_model_that_contradicts_itself_is_refused(classifier: Path, tmp_path: 
     short = copied(classifier, tmp_path / "short")
     config = json.loads((short / "tokenizer_config.json").read_text())
     (short / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 2}))
-    with pytest.raises(SettingError, match="it reads 2 tokens, and 8 are the least"):
+    with pytest.raises(SettingError, match="it reads 2 tokens; the minimum is 8"):
         StockRanker(str(short), CPU)
     wordless = copied(classifier, tmp_path / "wordless")
     for file in wordless.glob("tokenizer*"):
