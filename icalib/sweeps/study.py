@@ -194,6 +194,13 @@ class SweepStudy:
         """Number of trials that are still to be run or finished."""
         return max(0, self.num_trials - len(self.trials())) + len(self._interrupted)
 
+    def why_not(self, num_trials: int) -> str:
+        """Say why the sweep has another number of trials than was asked for; nothing if it has as many."""
+        if num_trials > self.num_trials:
+            return f"the grid has {self.num_trials} points"
+        num_run = len(self.trials())
+        return f"{num_run} were begun earlier, and count, too" if num_run > num_trials else ""
+
     def next(self) -> Proposal | None:
         """Return a trial that was interrupted or had failed before, else a new one; None when there are enough."""
         if self._interrupted:

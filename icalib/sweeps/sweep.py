@@ -172,6 +172,8 @@ def sweep(
     """
     with claimed(settings, context.runs, fresh=fresh) as folder:
         study = SweepStudy(space, base.settings, settings.sampler, plan.num_trials, folder.journal_path)
+        if plan.num_trials is not None and (why := study.why_not(plan.num_trials)):
+            context.emit(Message(f"{plan.num_trials} trials were asked for: {why}"))
         if study.num_missing:
             trials = Trials(folder, study, base, context, plan)
             run_trials(trials)

@@ -87,6 +87,15 @@ def test_a_trial_that_was_interrupted_before_it_had_settings_gets_them(
     assert [trial.number for trial in again.trials()] == list(range(number))
 
 
+def test_it_is_said_why_other_trials_run_than_were_asked_for(folder: SweepFolder, space: Space) -> None:
+    study = study_in(folder, space, 9)
+    assert study.why_not(9) == "the grid has 3 points"
+    assert study.why_not(2) == ""
+    asked(study)
+    assert study_in(folder, space, 2).why_not(2) == "3 were begun earlier, and count, too"
+    assert study_in(folder, space, 3).why_not(3) == ""
+
+
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2"])
 def test_every_sampler_draws_and_resumes(tmp_path: Path, sampler: str) -> None:
     space = load_space("ranking_and_calibration")
