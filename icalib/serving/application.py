@@ -55,8 +55,10 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
         context, candidates = request.question()
         try:
             request.check(run)
-        except (SettingError, DataError) as error:
+        except SettingError as error:
             raise HTTPException(422, str(error)) from error
+        except DataError as error:  # its path is the run's folder on this machine
+            raise HTTPException(422, f"{error.found}. {error.cure}") from error
         pool = run.pool(context, candidates)
         with monitor.pending.track_inprogress():
             table = await _while_connected(http, score(pool))

@@ -191,7 +191,9 @@ def test_nothing_is_scored_for_a_promise_that_cannot_be_given(runs: dict[str, Pa
         raise AssertionError("it was scored")
 
     application = create_app(ServedRun.open(runs["bert"]), score, Limits())
-    assert ask(application, "/predict", body("/predict", max_error=0.0001)).status == 422
+    refused = ask(application, "/predict", body("/predict", max_error=0.0001))
+    assert refused.status == 422
+    assert str(runs["bert"]) not in refused.value["error"]  # a path of this machine
 
 
 def test_a_content_type_that_pages_of_other_sites_can_send_is_refused(application: FastAPI) -> None:
