@@ -139,7 +139,7 @@ class Guarantees:
         if num_others := int((~self.covered(scores)).sum()):
             yield (
                 f"no test pool has as many candidates as {num_others} of {scores.num_pools} questions. No promise "
-                "covers these questions: where one is asked for they stay unanswered, and their sets hold all candidates"
+                "covers these questions: if one is asked for they stay unanswered, and their sets hold all candidates"
             )
             if num_others == scores.num_pools:
                 return

@@ -215,6 +215,14 @@ def test_an_output_in_the_pool_folder_is_refused(
     assert out.read_bytes() == before
 
 
+def test_an_output_that_is_named_as_another_kind_of_file_is_refused(
+    trained: Path, tiny_pools: Path, tmp_path: Path, icalib: Command
+) -> None:
+    said = icalib("score", trained, "--data", tiny_pools, "--out", tmp_path / "out.csv")
+    assert "a Parquet file is written. Let its name end in .parquet" in said
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_names_that_others_skip_are_not_read(trained: Path, tmp_path: Path) -> None:
     for name in ("a.parquet", "deep/b.parquet", "_delta_log/c.parquet", ".d.parquet"):
         write_pairs(tmp_path / "in" / name)

@@ -64,3 +64,14 @@ def test_dry_names_runs_that_are_in_the_way(reproduce: Call) -> None:
     )
     _, said = reproduce(*changed, "--fresh")
     assert re.search(r"to run +bm25", said)
+
+
+def test_a_table_about_shift_asks_for_other_pools_and_others_take_none(
+    reproduce: Call, tiny_pools: Path, icalib: Any
+) -> None:
+    code, _, said = icalib("reproduce", "gpf-table2", "--data", tiny_pools)
+    assert code == 2
+    assert "Name pools of them with --shift" in said
+    code, said = reproduce("--labelled", 0.3, "--shift", tiny_pools)
+    assert code == 2
+    assert "is about metrics. Leave it out" in said

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
 
-from icalib.core.errors import DamagedFileError, RunFolderError
+from icalib.core.errors import DamagedFileError, RunFolderError, SettingError
 from icalib.core.run_folder import RUN_VERSION, RunFolder
 from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 
@@ -37,6 +37,8 @@ def test_a_written_run_opens_with_its_config_and_tables_of_which_missing_ones_ar
     assert (opened.metrics().schema, opened.training().schema) == (METRIC_SCHEMA, TRAINING_SCHEMA)
     assert opened.predicted_intents("test") is None
     assert opened.round_summaries() == []
+    with pytest.raises(SettingError, match="Choose validation or test"):
+        opened.predictions("train")
 
 
 def test_copies_beside_rounds_are_no_rounds(tmp_path: Path) -> None:
