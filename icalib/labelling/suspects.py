@@ -147,8 +147,10 @@ def find_suspects(run: FinishedRun, number: int, folds: int, context: RunContext
 def out_of_fold_predictions(run: FinishedRun, pool_set: PoolSet, folds: int, context: RunContext) -> pa.Table:
     """Return predictions of a run's labelled pools by models that were trained without the pools of their dialogues.
 
-    They are as the run's first model: the teacher of self-training, the first member of an ensemble. Its stages are
-    read from the cache, and weights, view rule and calibration are those that the run has fitted on validation.
+    A cross-encoder is trained on top of earlier parts' logits that are out of fold for its own pools, but come from
+    models that have seen the pools left out here. Settings are those of the run's first model: the teacher of
+    self-training, the first member of an ensemble. Its stages are read from the cache, and weights, view rule and
+    calibration are those that the run has fitted on validation.
 
     Raises:
         SettingError: the run's method isn't trained, or was pre-trained on all labels.

@@ -172,6 +172,7 @@ def train(
         losses = RunningLosses(engine.device)
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs
+            # the addend lets the first update of a warm-up count
             engine.set_learning_rate(settings.progress_factor(progress + 1e-3, stalled, state.step))
             task, loss, share = _update(model, engine, curriculum, settings, batches[state.batch], seed, state.step)
             losses.add(task, loss, share, state.step)
