@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import pyarrow as pa
-import torch
 
 from icalib.calibration.calibrator import AbstractCalibrator, Platt, PoolSoftmax, Temperature
 from icalib.calibration.fitted import AffineMap, FittedMap, PoolSoftmaxMap
@@ -18,10 +17,9 @@ from icalib.encoders.transformer import AbstractEncoder
 from icalib.exports.choices import CalibrationChoice
 from icalib.heads.head import LogitPosterior
 from icalib.metrics.pairs import PoolScores
-from icalib.models.bi_encoder import BiEncoder
+from icalib.models.bi_encoder import BiEncoder, open_bi_encoder
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.parts.job import PartName
-from icalib.parts.loaded import LoadedUntrained
 from icalib.parts.sum import PARTS_FILE, SumOfParts
 from icalib.pipeline.finished import FinishedRun
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
@@ -80,8 +78,8 @@ def bi_encoder_of(run: FinishedRun, choice: CalibrationChoice) -> Subject[BiEnco
     """Return the bi-encoder of a run that ranks by nothing else."""
     choice = _for_pairs(run, choice)
     folder = next((path for path, _ in run.members), None)
-    method, cpu = run.config.settings, torch.device("cpu")
-    model = LoadedUntrained.load(method.encoder, folder / "similarity" if folder else None, cpu).model
+    method = run.config.settings
+    model = open_bi_encoder(method.encoder, folder / "similarity" if folder else None).eval()
     subject = Subject(run=run, model=model, **_calibrated(run, choice))
     if method.regime.trains and folder is not None:
         of_cosine = _of_part(folder, "similarity")

@@ -23,7 +23,7 @@ from icalib.encoders.backbone import Tokenizer
 from icalib.labelling.annotations import by_model, read_annotations
 from icalib.labelling.batches import By
 from icalib.metrics.pairs import ranked_rows
-from icalib.parts.loaded import LoadedUntrained
+from icalib.models.bi_encoder import open_bi_encoder
 from icalib.pipeline.finished import FinishedRun, iter_predictions
 from icalib.pipeline.run import RunContext
 
@@ -198,7 +198,7 @@ def context_vectors(run: FinishedRun, data: Path, rows: Rows) -> Vectors:
     parts = [path / "similarity" for path, _ in run.members]
     checkpoint = next((path for path in parts if path.is_dir()), None)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loaded = LoadedUntrained.load(run.config.settings.encoder, checkpoint, device).model
+    loaded = open_bi_encoder(run.config.settings.encoder, checkpoint).to(device).eval()
     tokenizer = Tokenizer(loaded.config.backbone)
     found: list[Vectors] = []
     for start in range(0, len(rows), _POOLS_IN_MEMORY):

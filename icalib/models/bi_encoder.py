@@ -131,6 +131,11 @@ def layout_of(config: AbstractEncoder.Config, encoder: Any) -> Layout:
     )
 
 
+def open_bi_encoder(config: AbstractEncoder.Config, checkpoint: Path | None) -> BiEncoder:
+    """Load a checkpoint; without one, the backbone of an encoder's settings."""
+    return BiEncoder.load(checkpoint) if checkpoint else BiEncoder(config.backbone, config.budget)
+
+
 def load_bi_encoder(folder: Path, precision: Precision, device: torch.device) -> BiEncoder:
     """Load a checkpoint to score with, in evaluation mode and with its weights in the precision of the passes."""
     loaded = BiEncoder.load(folder).to(device).eval()

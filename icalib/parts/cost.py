@@ -16,7 +16,7 @@ from pathlib import Path
 from icalib.data.encoding import TokenStore
 from icalib.data.schema import Pool
 from icalib.models.threads import num_threads
-from icalib.parts.loaded import Loaded
+from icalib.parts.loaded import LoadedMembers
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Cost:
         return 1000 * self.seconds / self.num_pairs
 
 
-def measure_costs(methods: Sequence[tuple[str, Loaded]], pools: Sequence[Pool], *, repeats: int) -> list[Cost]:
+def measure_costs(methods: Sequence[tuple[str, LoadedMembers]], pools: Sequence[Pool], *, repeats: int) -> list[Cost]:
     """Measure the scoring of pools, including all passes, views and members, and the prediction of intents.
 
     Args:
@@ -62,13 +62,15 @@ def measure_costs(methods: Sequence[tuple[str, Loaded]], pools: Sequence[Pool], 
     ]
 
 
-def _seconds(members: Loaded, store: TokenStore) -> float:
+def _seconds(members: LoadedMembers, store: TokenStore) -> float:
     started = time.perf_counter()
     members.score(store, range(len(store)), seed=0)  # returns the scores on the CPU, and thus synchronises with a GPU
     return time.perf_counter() - started
 
 
-def _cost(label: str, members: Loaded, num_pairs: int, seconds: Sequence[float], reference: Sequence[float]) -> Cost:
+def _cost(
+    label: str, members: LoadedMembers, num_pairs: int, seconds: Sequence[float], reference: Sequence[float]
+) -> Cost:
     ratios = [own / other for own, other in zip(seconds, reference, strict=True)]
     return Cost(
         label=label,

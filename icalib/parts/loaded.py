@@ -14,59 +14,19 @@ from icalib.data.encoding import Intents, TokenPool, TokenStore, write_tokens
 from icalib.data.schema import Pool
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder
-from icalib.models.bi_encoder import BiEncoder
+from icalib.models.bi_encoder import open_bi_encoder
 from icalib.models.checkpoint import load_ranker_config
 from icalib.models.precision import Precision
 from icalib.models.ranker import Ranker
 from icalib.parts.job import PartName, load_part
+from icalib.parts.similarity import LoadedSimilarity
 from icalib.parts.sum import SumOfParts, read_member
 from icalib.scoring.column import Columns, scores_of_columns
 from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import average_members, intent_shard, pair_columns
-from icalib.scoring.untrained import untrained_table
-from icalib.uncertainty.estimator import AbstractEstimator
-
-
-@dataclass(frozen=True)
-class LoadedUntrained:
-    """A bi-encoder, whose logit is the cosine of context and candidate, as in runs of `bi-encoder` and `dual-encoder`.
-
-    It computes in float32: calibrated logits are many times the cosine.
-    """
-
-    model: BiEncoder
-    device: torch.device
-
-    @classmethod
-    def load(cls, config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedUntrained:
-        """Load a bi-encoder.
-
-        Args:
-            config: the method's encoder, whose backbone is used without a checkpoint.
-        """
-        loaded = BiEncoder.load(checkpoint) if checkpoint else BiEncoder(config.backbone, config.budget)
-        return cls(loaded.to(device).eval(), device)
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of trained parameters: none, as no label trains them."""
-        return 0
-
-    @property
-    def num_fixed(self) -> int:
-        """Number of the backbone's weights."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
-
-    def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
-        """Tokenise pools into a file at `path`."""
-        return _tokenized(pools, path, self.model.config)
-
-    def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, None]:
-        """Score pools (SCORE_SCHEMA): the cosine as the logit; nothing is random."""
-        pools = list(store.pools(rows))
-        return untrained_table(pools, self.model.pool_cosines(pools), rows), None
+from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 
 
 @dataclass(frozen=True)
@@ -147,7 +107,8 @@ class LoadedMembers:
 
     def tokenize(self, pools: Sequence[Pool], path: Path) -> TokenStore:
         """Tokenise pools into a file at `path`; gold intents are left out, because scoring predicts intents."""
-        return _tokenized(pools, path, self.encoder)
+        write_tokens(path, [pools], Tokenizer(self.encoder.backbone), (), self.encoder.budget)
+        return TokenStore(path)
 
     def score(self, store: TokenStore, rows: Sequence[int], seed: int) -> tuple[pa.Table, pa.Table | None]:
         """Score pools (SCORE_SCHEMA, averaged over members) and return predicted intents if there are two views."""
@@ -156,19 +117,22 @@ class LoadedMembers:
         return average_members([scores for scores, _ in scored]), scored[0][1]
 
 
-Loaded = LoadedUntrained | LoadedMembers
-"""What scores pools in this process."""
+def load_untrained(config: AbstractEncoder.Config, checkpoint: Path | None, device: torch.device) -> LoadedMembers:
+    """Load a bi-encoder whose logit is the cosine; in float32, as calibrated logits are many times the cosine.
+
+    Without a checkpoint, it is the backbone of `config`.
+    """
+    model = open_bi_encoder(config, checkpoint).to(device).eval().requires_grad_(False)  # no label has trained it
+    estimator = Deterministic.Config()
+    part = LoadedSimilarity(model, "fp32", estimator)
+    alone = LoadedSum(SumOfParts.alone("similarity"), {"similarity": part}, estimator.build(), with_intents=False)
+    return LoadedMembers((alone,), model.config, device)
 
 
 def member_encoder(folder: Path) -> AbstractEncoder.Config:
     """Return the settings of the encoder of a member's last part, whose tokenizer the member's own folder has."""
     _, paths = read_member(folder)
     return load_ranker_config([*paths.values()][-1]).encoder
-
-
-def _tokenized(pools: Sequence[Pool], path: Path, encoder: AbstractEncoder.Config) -> TokenStore:
-    write_tokens(path, [pools], Tokenizer(encoder.backbone), (), encoder.budget)
-    return TokenStore(path)
 
 
 def _trained(module: nn.Module) -> dict[int, int]:

@@ -33,7 +33,7 @@ from icalib.models.checkpoint import POSTERIOR, WEIGHTS
 from icalib.parts.cost import Cost, measure_costs
 from icalib.parts.intent import OWN_ENCODER
 from icalib.parts.intent import WEIGHTS as INTENT_WEIGHTS
-from icalib.parts.loaded import Loaded, LoadedMembers, LoadedUntrained, member_encoder
+from icalib.parts.loaded import LoadedMembers, load_untrained, member_encoder
 from icalib.parts.sum import PARTS_FILE, read_member
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
@@ -98,13 +98,13 @@ class FinishedRun:
                 "method with one, such as dual-encoder, bert or icast; `score --data` and `evaluate` take this run."
             )
 
-    def load_members(self, scoring: ScoringSettings | None = None) -> Loaded:
+    def load_members(self, scoring: ScoringSettings | None = None) -> LoadedMembers:
         """Load the models into this process, on its GPU if it has one; `scoring` replaces the method's settings."""
         self.check_has_models()
         method, device = self.config.settings, torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if not method.regime.trains:
             found = next((path / "similarity" for path, _ in self.members), None)
-            return LoadedUntrained.load(method.encoder, found, device)
+            return load_untrained(method.encoder, found, device)
         scoring = scoring or method.scoring
         rule = method.regime.view_rule()
         return LoadedMembers.load(
@@ -215,7 +215,7 @@ def checkpoint_digest(folder: Path) -> str:
 
 
 def unlabelled_predictions(
-    run: FinishedRun, members: Loaded, pools: Sequence[Pool], *, of_pairs: bool = False
+    run: FinishedRun, members: LoadedMembers, pools: Sequence[Pool], *, of_pairs: bool = False
 ) -> pa.Table:
     """Return the predictions of pools with unknown labels, scored in this process; their ids must ascend.
 

@@ -16,7 +16,7 @@ from icalib.core.text import abbreviated
 from icalib.data.questions import Pair, Question, as_tuple, unlabelled_pool, validated
 from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
-from icalib.parts.loaded import Loaded
+from icalib.parts.loaded import LoadedMembers
 from icalib.pipeline.finished import FinishedRun, unlabelled_predictions, unlabelled_scores
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions, Guarantees, Predicted
 
@@ -52,7 +52,7 @@ class LoadedRanker:
     """
 
     run: FinishedRun
-    members: Loaded
+    members: LoadedMembers
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -24,7 +24,7 @@ from icalib.data.schema import Pool, Split
 from icalib.data.selection import Selection
 from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import AbstractEncoder
-from icalib.models.bi_encoder import BiEncoder, Floats
+from icalib.models.bi_encoder import Floats, open_bi_encoder
 from icalib.scoring.scores import pair_columns, score_table
 
 Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
@@ -86,7 +86,7 @@ def untrained_table(pools: Sequence[Pool] | Sequence[TokenPool], logit: Floats, 
 
 def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None) -> Floats:
     tokenizer, budget = Tokenizer(config.backbone), config.budget
-    loaded = BiEncoder.load(model.path) if model else BiEncoder(config.backbone, budget)
+    loaded = open_bi_encoder(config, model.path if model else None)
     return loaded.pool_cosines([token_pool(pool, tokenizer, budget) for pool in pools])
 
 

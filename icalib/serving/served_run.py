@@ -16,7 +16,7 @@ import pyarrow as pa
 from icalib.core.version import __version__
 from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
-from icalib.parts.loaded import Loaded
+from icalib.parts.loaded import LoadedMembers
 from icalib.pipeline.finished import FinishedRun, unlabelled_predictions
 from icalib.pipeline.guarantees import Guarantees
 
@@ -76,7 +76,7 @@ class QuestionScorer:
     """
 
     run: FinishedRun
-    members: Loaded
+    members: LoadedMembers
     joint: bool
 
     @classmethod
