@@ -15,8 +15,8 @@ from icalib.cli.app import app, verb
 from icalib.cli.options import Address, Json, Runs
 from icalib.cli.output import say
 from icalib.core.check import Check
-from icalib.core.display import display
 from icalib.core.errors import SettingError
+from icalib.core.process import QUIET
 from icalib.core.text import printable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def doctor(
 
     def begins(what: str) -> None:
         status.update(what)
-        if not console.is_terminal and not display().quiet:  # a log has no status line
+        if not console.is_terminal and not QUIET.get():  # a log has no status line
             say(f"{what} …")
 
     with console.status("") as status:

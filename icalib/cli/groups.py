@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from icalib.core.display import Display, showing
+from icalib.core.process import QUIET
 
-
-@dataclass(frozen=True)
-class DisplayOptions:
-    """How progress and tables are shown: options of every verb."""
-
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only results and errors.")] = False
+_QUIET = Parameter(
+    "quiet",
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--quiet", help="Show no progress, only results and errors.")],
+)
 
 
 def with_groups(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a verb as Typer takes it: with the fields of each dataclass in place of the parameter, and DisplayOptions.
+    """Return a verb as Typer takes it: with the fields of each dataclass in place of the parameter, and --quiet.
 
     Fields carry Typer's annotations, as parameters do.
     """
@@ -35,16 +35,17 @@ def with_groups(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def command(**values: Any) -> None:
-        shown: DisplayOptions = made(DisplayOptions, values)
-        values |= {name: made(group, values) for name, group in groups.items()}
-        with showing(Display(shown.quiet)):
-            function(**values)
+        before = QUIET.set(values.pop("quiet"))
+        try:
+            function(**values | {name: made(group, values) for name, group in groups.items()})
+        finally:
+            QUIET.reset(before)
 
     options: list[Parameter] = []
     for name, parameter in declared.items():
         own = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
         options += _options(groups[name]) if name in groups else [own]
-    options += _options(DisplayOptions)
+    options.append(_QUIET)
     command.__signature__ = inspect.Signature(options)  # pyright: ignore[reportAttributeAccessIssue]
     command.__annotations__ = {option.name: option.annotation for option in options}
     return command

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from icalib.core.display import display
+from icalib.core.process import QUIET
 from icalib.core.text import printable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def near(path: Path) -> Path:
 
 def starting(what: str) -> None:
     """Print the first line of a verb that is about to import torch or Ray, which takes seconds."""
-    if "torch" not in sys.modules and not display().quiet:
+    if "torch" not in sys.modules and not QUIET.get():
         say(f"{what}: loading libraries …")
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+from contextvars import ContextVar
 from pathlib import Path
 
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 """How threads wait for one another: a compromise. Two threads update MiniLM 0.82 (1,000 turns), 0.97 (10,000) and 1
 (300,000, OpenMP's default) times as fast on an idle machine, and 0.59, 0.41 and 0.07 times beside one busy process."""
+
+QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+"""Whether progress is hidden: chosen once, by the command line."""
 
 _NEW_OBJECTS = 10_000  # Python's own 700 are for programs that make few; updates of a training make no cycles
 

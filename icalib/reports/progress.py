@@ -23,8 +23,8 @@ from rich.progress import Progress as Bars
 from rich.table import Column
 from rich.text import Text
 
-from icalib.core.display import display
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
+from icalib.core.process import QUIET
 from icalib.core.text import printable
 from icalib.reports.comparison import format_seconds
 from icalib.reports.console import people_console
@@ -46,7 +46,7 @@ class TerminalProgress:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        quiet = Console(stderr=True, quiet=True) if display().quiet else None
+        quiet = Console(stderr=True, quiet=True) if QUIET.get() else None
         self._console = console or quiet or people_console()
         self._bars = Bars(
             SpinnerColumn(),

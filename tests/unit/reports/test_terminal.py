@@ -12,9 +12,9 @@ from rich.text import Text
 from unit.metrics.made_predictions import prediction_table
 from unit.reports.fake_runs import write_pools, write_run
 
-from icalib.core.display import Display, showing
 from icalib.core.errors import SettingError
 from icalib.core.events import Event, Message, Progress, StageFinished, StageStarted
+from icalib.core.process import QUIET
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import summarise
 from icalib.reports.comparison import MethodRow, best_labels, by_data, method_rows, run_results
@@ -223,9 +223,11 @@ def test_a_stage_that_only_advances_breaks_its_silence_until_it_is_done(monkeypa
 
 
 def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    with showing(Display(quiet=True)), TerminalProgress() as progress:
+    before = QUIET.set(True)
+    with TerminalProgress() as progress:
         for event in EVENTS:
             progress.show(event)
+    QUIET.reset(before)
     assert capsys.readouterr().err == ""
 
 
