@@ -22,10 +22,11 @@ from icalib.exports.subject import MEASURED, Subject, fitted, known_scores, scor
 from icalib.exports.texts import utterance_separator
 from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
-from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
+from icalib.pipeline.evaluation import Fitted, prediction_table
 from icalib.pipeline.finished import FinishedRun, checkpoint_digest, score_stages
 from icalib.pipeline.run import CACHE, RunContext, stages_of
 from icalib.scoring.gain import GainRule
+from icalib.scoring.scores import Shards
 from icalib.stages.composition import Composition
 from icalib.stages.parts import score
 from icalib.stages.stages import Stages
@@ -48,7 +49,7 @@ class TargetJob(LocalJob):
     def compute(self, folder: Path, stage: str, emit: Emit) -> None:
         own = Fitted.load(self.fitted.path)
         with atomic_write(folder / _TARGETS) as temporary, pq.ParquetWriter(temporary, TARGET_SCHEMA) as writer:
-            for shard in MemberScores(self.scores):
+            for shard in Shards(*(member.path for member in self.scores)):
                 predictions = prediction_table([shard], own)
                 writer.write_table(predictions.select(TARGET_SCHEMA.names).cast(TARGET_SCHEMA))
 
@@ -137,5 +138,5 @@ def _targets(run: FinishedRun, stages: Stages, max_pools: int | None, context: R
 
 def _predictions(stages: Stages, model: Trained, split: Split) -> pa.Table:
     scoring = Scoring(split, "all", Deterministic.Config())
-    scores = MemberScores([score(stages, StageName("distilled-scores", split), model, scoring)])
+    scores = Shards(score(stages, StageName("distilled-scores", split), model, scoring).path)
     return prediction_table(scores, Fitted(rule=GainRule(), calibration=None, decision_threshold=0.5))

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
-from typing_extensions import override
 
 from icalib.calibration.fitted import AffineMap, AnyMap, pair_logit
 from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of_these
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
-from icalib.core.job import Artifact
 from icalib.core.run_tables import INTENT_SCHEMA, PREDICTION_SCHEMA
-from icalib.core.stage_cache import Stage
 from icalib.methods.method import Method
 from icalib.metrics.classification import Decision, fit_threshold
 from icalib.metrics.pairs import P_NONE, IntArray, PoolScores
 from icalib.metrics.summary import summarise
 from icalib.scoring.column import pool_sizes
 from icalib.scoring.gain import ChosenScores, GainRule, Shard, choose_views, resolve_gain_rule
-from icalib.scoring.scores import Shards, average_members, read_shard
 
 _P_NONE = pa.field(P_NONE, pa.float64())
 
@@ -74,22 +69,7 @@ class Fitted(Settings):
         return validated_file(path, cls, read_json(path))
 
 
-class MemberScores(Sequence[Shard]):
-    """Scores of one split, averaged over all members, shard by shard; a shard is read when it is asked for."""
-
-    def __init__(self, members: Sequence[Stage | Artifact]) -> None:
-        self._files = list(zip(*(Shards(member.path).files for member in members), strict=True))
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    @override
-    def __getitem__(self, index: Any) -> Any:
-        shards = [read_shard(path) for path in self._files[index]]
-        return average_members([scores for scores, _ in shards]), shards[0][1]
-
-
-def fit(validation: MemberScores, method: Method, train_prior: Callable[[IntArray], float | None]) -> Fitted:
+def fit(validation: Sequence[Shard], method: Method, train_prior: Callable[[IntArray], float | None]) -> Fitted:
     """Fit λ (if it is a quantile), the calibrator, the decision threshold and p_none on validation scores.
 
     `train_prior` gives the fraction of right pairs in training from the pools' numbers of candidates.
@@ -120,7 +100,7 @@ def fit(validation: MemberScores, method: Method, train_prior: Callable[[IntArra
     return found.model_copy(update={"decision_threshold": fit_threshold(prob, scores.label)})
 
 
-def prediction_table(scores: Iterable[tuple[pa.Table, pa.Table | None]], fitted: Fitted) -> pa.Table:
+def prediction_table(scores: Iterable[Shard], fitted: Fitted) -> pa.Table:
     """Return the predictions (`Fitted.prediction_schema`) of the scored shards of a split."""
     return pa.concat_tables([_predictions(choose_views(*shard, fitted.rule), fitted) for shard in scores])
 
@@ -155,7 +135,7 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
-def intent_table(scores: MemberScores, names: tuple[str, ...]) -> pa.Table | None:
+def intent_table(scores: Sequence[Shard], names: tuple[str, ...]) -> pa.Table | None:
     """Return the predicted intents of a split (INTENT_SCHEMA); None if there are none."""
     rows = [
         {"pool_id": row["pool_id"], "utterance": index, "intents": [names[intent] for intent in ids]}

@@ -36,10 +36,11 @@ from icalib.parts.intent import WEIGHTS as INTENT_WEIGHTS
 from icalib.parts.loaded import LoadedMembers, load_untrained, member_encoder
 from icalib.parts.sum import PARTS_FILE, read_member
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.evaluation import Fitted, MemberScores, prediction_table
+from icalib.pipeline.evaluation import Fitted, prediction_table
 from icalib.pipeline.run import CACHE, RunContext
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.gain import AUTHORS_CHOICE
+from icalib.scoring.scores import Shards
 from icalib.scoring.untrained import selected_pools
 from icalib.stages.composition import ScoringSettings
 from icalib.stages.stages import Stages
@@ -121,7 +122,8 @@ def iter_predictions(
     run: FinishedRun, data: Path, split: Split, limit: int | None, context: RunContext
 ) -> Iterator[pa.Table]:
     """Iterate over predictions (`Fitted.prediction_schema`) of at most `limit` pools, whose labels may be unknown."""
-    for shard in MemberScores(score_stages(run, data.absolute(), split, limit, context)):
+    stages = score_stages(run, data.absolute(), split, limit, context)
+    for shard in Shards(*(stage.path for stage in stages)):
         yield prediction_table([shard], run.fitted)
 
 

@@ -36,10 +36,11 @@ from icalib.parts.intent import INTENTS_FILE
 from icalib.parts.sum import PARTS_FILE
 from icalib.pipeline.claim import claim, is_started, repair
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.evaluation import Fitted, MemberScores, fit, intent_table, prediction_table
+from icalib.pipeline.evaluation import Fitted, fit, intent_table, prediction_table
 from icalib.pipeline.record import RunRecord
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.column import pool_sizes
+from icalib.scoring.scores import Shards
 from icalib.stages.executor import Executor
 from icalib.stages.stages import Stages
 from icalib.training.domain_pretraining.contrastive import Contrastive
@@ -197,7 +198,7 @@ def _check_intents(config: RunConfig, pool_set: PoolSet) -> None:
 
 def _train_and_predict(
     folder: RunFolder, config: RunConfig, pool_set: PoolSet, context: RunContext, cache: StageCache
-) -> tuple[Fitted, dict[Split, MemberScores]]:
+) -> tuple[Fitted, dict[Split, Shards]]:
     method = config.settings
     regime: AbstractRegime = method.regime.build()
     stages = stages_of(config, pool_set, context, cache)
@@ -217,8 +218,9 @@ def _train_and_predict(
         if intents:
             names = dict(enumerate(pool_set.intents))
             folder.write_json(INTENTS_FILE, {"intents": names, "members": [read_json(path) for path in intents]})
-    scores: dict[Split, MemberScores] = {
-        split: MemberScores(regime.score(stages, trained.members, split)) for split in context.evaluated
+    scores: dict[Split, Shards] = {
+        split: Shards(*(stage.path for stage in regime.score(stages, trained.members, split)))
+        for split in context.evaluated
     }
     fitted = fit(scores["validation"], method, partial(_train_prior, method, pool_set))
     if fitted.none_of_these is None and pool_set.num_unanswerable:
@@ -254,7 +256,7 @@ def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: 
 
 
 def _write_metrics(
-    folder: RunFolder, fitted: Fitted, scores: Mapping[Split, MemberScores], config: RunConfig, pool_set: PoolSet
+    folder: RunFolder, fitted: Fitted, scores: Mapping[Split, Shards], config: RunConfig, pool_set: PoolSet
 ) -> None:
     tables: list[pa.Table] = []
     for split in scores:

@@ -120,26 +120,23 @@ def _entropy(prob: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 class Shards(Sequence[tuple[pa.Table, pa.Table | None]]):
-    """A folder of scored shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA), which are read when they are asked for.
+    """A folder of scored shards (SCORE_SCHEMA and SHARD_INTENT_SCHEMA), or averages over those of several members.
 
-    They are `scores-<n>.parquet`, and with intents also `intents-<n>.parquet`.
+    They are `scores-<n>.parquet`, and with intents also `intents-<n>.parquet`; one is read when it is asked for.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.files = sorted(path.glob("scores-*.parquet"))
+    def __init__(self, *folders: Path) -> None:
+        self._files = list(zip(*(sorted(folder.glob("scores-*.parquet")) for folder in folders), strict=True))
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self._files)
 
     @override
     def __getitem__(self, index: Any) -> Any:
-        return read_shard(self.files[index])
-
-
-def read_shard(path: Path) -> tuple[pa.Table, pa.Table | None]:
-    """Read the scores of some pools, and their intents if there are two views."""
-    intents = intents_path(path)
-    return read_parquet(path), read_parquet(intents) if intents.is_file() else None
+        files = self._files[index]
+        intents = intents_path(files[0])
+        scores = average_members([read_parquet(path) for path in files])
+        return scores, read_parquet(intents) if intents.is_file() else None
 
 
 def intents_path(shard: Path) -> Path:
