@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from icalib.core.interrupts import Terminated
+from icalib.core.process import Terminated
 
 _RESUME = "Run the same command again to resume; what is finished is reused."
 

@@ -1,10 +1,13 @@
-"""What a process of icalib sets for itself, best before it imports torch."""
+"""What a process of icalib sets for itself, best before it imports torch, and how signals end it."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -39,3 +42,20 @@ def collect_rarely() -> None:
     """
     gc.set_threshold(_NEW_OBJECTS)
     atexit.register(gc.freeze)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM was received; like Ctrl-C, it unwinds the process, so that locks are released and Ray is shut down."""
+
+
+@contextmanager
+def on_stop(stop: Callable[[], None]) -> Generator[None, None, None]:
+    """Call a function on SIGINT and SIGTERM, instead of what they did before; only in the main thread."""
+    earlier = {
+        number: signal.signal(number, lambda number, frame: stop()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

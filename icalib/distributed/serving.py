@@ -17,7 +17,7 @@ from ray import serve
 from icalib.core.component import Settings
 from icalib.core.errors import ClusterError, SettingError
 from icalib.core.hosts import url_of
-from icalib.core.interrupts import on_stop
+from icalib.core.process import on_stop
 from icalib.core.storage import local_path, location, pull
 from icalib.data.schema import Pool
 from icalib.distributed.session import available, start, stop

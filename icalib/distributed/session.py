@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from icalib.core.errors import ClusterError, SettingError
-from icalib.core.interrupts import Terminated
-from icalib.core.process import WAITING, collect_rarely, usable_cores
+from icalib.core.process import WAITING, Terminated, collect_rarely, usable_cores
 from icalib.stages.resources import Resources
 
 T = TypeVar("T")

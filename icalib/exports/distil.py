@@ -29,8 +29,7 @@ from icalib.scoring.gain import GainRule
 from icalib.scoring.scores import Shards
 from icalib.stages.composition import Composition
 from icalib.stages.parts import score
-from icalib.stages.stages import Stages
-from icalib.stages.trained import Scoring, Trained, checkpoint
+from icalib.stages.stages import Scoring, Stages, Trained, checkpoint
 from icalib.training.distillation import TARGET_SCHEMA, DistilJob
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic

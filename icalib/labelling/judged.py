@@ -14,9 +14,8 @@ from icalib.core.storage import location, pull
 from icalib.data.pools import PoolSet, read_pool_set
 from icalib.data.schema import SPLITS, Split
 from icalib.labelling.annotations import annotations_by_pool, by_model, latest
-from icalib.labelling.answers import read_answers
 from icalib.labelling.consensus import Right, majority
-from icalib.labelling.importing import Target, check_answers, find_targets
+from icalib.labelling.importing import Target, check_answers, find_targets, read_answers
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.judged import Inferred, expected_values, infer
 from icalib.metrics.pairs import FloatArray, PoolScores, pool_softmax, sums_to_1

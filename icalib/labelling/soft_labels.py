@@ -15,7 +15,7 @@ from icalib.data.schema import SoftLabelSource
 from icalib.labelling.annotations import Annotation, by_model
 from icalib.labelling.consensus import Right
 from icalib.metrics.calibration import fraction_interval
-from icalib.training.soft_labels import SOFT_LABEL_SCHEMA, SOFT_LABELS_FILE
+from icalib.training.pseudo_labelled import SOFT_LABEL_SCHEMA, SOFT_LABELS_FILE
 
 MIN_CHECKED = 20
 """Labelled pools that a model's precision is measured on: with fewer, a 95 % interval of 80 % is wider than ±18 %."""

@@ -52,10 +52,9 @@ from icalib.parts.intent_model import (
     vectors_of,
 )
 from icalib.parts.settings import EarlierPart
-from icalib.scoring.column import Column, Columns, column_table
+from icalib.scoring.column import Column, Columns, LoadedPart, column_table
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
 from icalib.scoring.offsets import Offsets
-from icalib.scoring.part import LoadedPart
 from icalib.training.examples import PairLabels, gold_labels, training_rows
 from icalib.training.pseudo_labelled import pseudo_labelled
 from icalib.training.settings import EpochsRequired, TrainingSettings, measured_by

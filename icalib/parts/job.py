@@ -27,12 +27,11 @@ from icalib.models.precision import Precision
 from icalib.models.ranker import load_for_scoring
 from icalib.parts.intent import LoadedIntent
 from icalib.parts.similarity import LoadedSimilarity
-from icalib.scoring.column import column_table
+from icalib.scoring.column import LoadedPart, column_table
 from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import IntentChoice
-from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import intent_shard, intents_path
-from icalib.training.soft_labels import soft_labelled_pools
+from icalib.training.pseudo_labelled import soft_labelled_pools
 from icalib.uncertainty.estimator import AbstractEstimator
 
 PartName = str

@@ -21,10 +21,9 @@ from icalib.models.ranker import Ranker
 from icalib.parts.job import PartName, load_part
 from icalib.parts.similarity import LoadedSimilarity
 from icalib.parts.sum import SumOfParts, read_member
-from icalib.scoring.column import Columns, scores_of_columns
+from icalib.scoring.column import Columns, LoadedPart, scores_of_columns
 from icalib.scoring.cross import LoadedCross
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice
-from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import average_members, intent_shard, pair_columns
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic
 

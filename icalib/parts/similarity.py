@@ -29,15 +29,13 @@ from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.models.precision import Precision
 from icalib.models.ranker import make_batch
 from icalib.parts.settings import EarlierPart
-from icalib.scoring.column import Column, Columns
-from icalib.scoring.part import LoadedPart
+from icalib.scoring.column import Column, Columns, LoadedPart
 from icalib.training.domain_pretraining.contrastive import in_batch_losses
 from icalib.training.epochs import Batches
 from icalib.training.examples import LabelledPools, PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
-from icalib.training.pseudo_labelled import pseudo_labelled
+from icalib.training.pseudo_labelled import pseudo_labelled, soft_labelled
 from icalib.training.settings import TrainingSettings, measured_by
-from icalib.training.soft_labels import soft_labelled
 from icalib.training.validation import PoolResult, joined_results, pool_results, validation_rows
 from icalib.uncertainty.estimator import AbstractEstimator, MCDropout
 

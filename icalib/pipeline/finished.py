@@ -43,8 +43,7 @@ from icalib.scoring.gain import AUTHORS_CHOICE
 from icalib.scoring.scores import Shards
 from icalib.scoring.untrained import selected_pools
 from icalib.stages.composition import ScoringSettings
-from icalib.stages.stages import Stages
-from icalib.stages.trained import Trained
+from icalib.stages.stages import Stages, Trained
 from icalib.uncertainty.estimator import AbstractEstimator
 
 

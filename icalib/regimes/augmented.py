@@ -18,8 +18,7 @@ from icalib.generation.language_model import GeneratorJob, LanguageModel
 from icalib.generation.retrieval import Retrieval
 from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.stages.parts import Generated, PartTraining
-from icalib.stages.stages import Stages
-from icalib.stages.trained import checkpoint
+from icalib.stages.stages import Stages, checkpoint
 from icalib.training.contrast import AbstractContrast, GreyHinge
 from icalib.training.settings import TrainingSettings
 

@@ -14,8 +14,7 @@ from icalib.core.seeding import child_seed
 from icalib.core.stage_cache import StageName
 from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.stages.parts import PartTraining
-from icalib.stages.stages import Stages
-from icalib.stages.trained import Trained
+from icalib.stages.stages import Stages, Trained
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import Deterministic
 

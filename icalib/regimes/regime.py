@@ -14,8 +14,7 @@ from icalib.core.stage_cache import Stage
 from icalib.data.schema import Split
 from icalib.scoring.gain import GainRule
 from icalib.stages.parts import PartTraining, score, scores_name
-from icalib.stages.stages import Stages
-from icalib.stages.trained import Scoring, Trained
+from icalib.stages.stages import Scoring, Stages, Trained
 from icalib.training.settings import TrainingSettings
 from icalib.uncertainty.estimator import AbstractEstimator
 

@@ -26,8 +26,7 @@ from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.scoring.gain import NEVER_INTENTS, GainRule, IntentChoice, pool_scores, resolve_gain_rule
 from icalib.scoring.scores import Shards
 from icalib.stages.parts import PartTraining, score, scores_name
-from icalib.stages.stages import Stages
-from icalib.stages.trained import Scoring, Student, Trained
+from icalib.stages.stages import Scoring, Stages, Student, Trained
 from icalib.training.settings import TrainingSettings
 
 

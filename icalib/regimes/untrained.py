@@ -13,8 +13,7 @@ from icalib.encoders.off_the_shelf import is_cross_encoder
 from icalib.regimes.regime import AbstractRegime, Member, Outcome
 from icalib.scoring.external import ExternalScoreJob
 from icalib.scoring.untrained import Scorer, UntrainedScoreJob
-from icalib.stages.stages import Stages
-from icalib.stages.trained import Trained
+from icalib.stages.stages import Stages, Trained
 from icalib.training.settings import TrainingSettings
 
 

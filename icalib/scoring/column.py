@@ -7,17 +7,19 @@ component by component, and S = 1 is repeated.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from torch import nn
 
-from icalib.data.encoding import TokenPool
+from icalib.data.encoding import Intents, TokenPool
 from icalib.heads.head import LogitPosterior
 from icalib.metrics.pairs import pool_softmax
 from icalib.scoring.scores import PAIR_FIELDS, moment_columns, pair_columns, score_table
@@ -135,3 +137,29 @@ def pool_sizes(row_N: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Return the number of pairs of each pool, from the pools' rows."""
     rows = np.asarray(row_N)
     return np.diff(np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1], [True]])))
+
+
+class LoadedPart(ABC):
+    """Base of loaded parts; a column is a function of (checkpoint, estimator, pools, seed)."""
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """What computes the column, and has the parameters."""
+
+    @abstractmethod
+    def with_estimator(self, estimator: AbstractEstimator.Config) -> Self:
+        """Return the same part, for another estimator to read."""
+
+    @abstractmethod
+    def columns(
+        self, pools: Sequence[TokenPool], seed: int, *, with_intents: bool, known: Sequence[Intents] | None = None
+    ) -> tuple[Columns, Sequence[Intents] | None]:
+        """Return the part's columns of pools, and the intents of their utterances that it predicts or was given.
+
+        Args:
+            pools: of one shard.
+            seed: determines every dropout mask; each shard needs its own.
+            with_intents: whether a part that reads intents has a view with them.
+            known: intents that an earlier part has predicted.
+        """

@@ -20,10 +20,9 @@ from icalib.encoders.transformer import Batch
 from icalib.heads.head import LogitPosterior
 from icalib.models.precision import Precision, autocast
 from icalib.models.ranker import PoolInputs, Ranker, make_batch
-from icalib.scoring.column import Column, Columns, View, added, scores_of_columns
+from icalib.scoring.column import Column, Columns, LoadedPart, View, added, scores_of_columns
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice, Shard
 from icalib.scoring.offsets import Offsets
-from icalib.scoring.part import LoadedPart
 from icalib.scoring.scores import intent_shard, pair_columns
 from icalib.uncertainty.estimator import AbstractEstimator
 

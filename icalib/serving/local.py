@@ -10,7 +10,7 @@ import uvicorn
 
 from icalib.core.errors import SettingError
 from icalib.core.hosts import url_of
-from icalib.core.interrupts import on_stop
+from icalib.core.process import on_stop
 from icalib.serving.application import create_app
 from icalib.serving.limits import DRAIN_S, Limits
 from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun

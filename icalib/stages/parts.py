@@ -20,8 +20,7 @@ from icalib.parts.similarity import Similarity, SimilarityJob
 from icalib.parts.sum import PARTS_FILE, SumJob, SumOfParts
 from icalib.scoring.gain import AUTHORS_CHOICE, NEVER_INTENTS, GainRule
 from icalib.stages.executor import Executor
-from icalib.stages.stages import Stages
-from icalib.stages.trained import Scoring, Student, Trained, checkpoint
+from icalib.stages.stages import Scoring, Stages, Student, Trained, checkpoint
 from icalib.training.contrast import AbstractContrast
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.job import best_epoch

@@ -1,9 +1,11 @@
-"""The stages of a run: computes jobs with an executor unless they are cached, and those that all trainings share."""
+"""The stages of a run: computes jobs with an executor unless they are cached, and those that all trainings share; what
+the stages of a ranker's parts take and give."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,18 +16,20 @@ from icalib.core.stage_cache import JobCache, Stage, StageName
 from icalib.data.logs import LOG_TOKENS
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import SPLITS, PoolSet, Split
-from icalib.data.selection import Selection
+from icalib.data.selection import Selection, Subset
 from icalib.encoders.iart import IART
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.heads.linear import LinearHead
 from icalib.models.checkpoint import RankerConfig
 from icalib.parts.intent_encoder import IntentEncoderJob
+from icalib.parts.job import PartName
 from icalib.parts.similarity import SimilarityJob
+from icalib.parts.sum import SumOfParts
+from icalib.scoring.gain import IntentChoice
 from icalib.stages.composition import Composition
 from icalib.stages.executor import Executor
 from icalib.stages.resources import Resources
 from icalib.stages.tokens import TokenizeJob, TokenizeLogsJob
-from icalib.stages.trained import checkpoint
 from icalib.training.domain_pretraining.contrastive import Contrastive
 from icalib.training.domain_pretraining.job import ContrastiveJob, DomainPretrainJob
 from icalib.training.domain_pretraining.task import AbstractDomainPretraining, WindowTask
@@ -34,8 +38,72 @@ from icalib.training.loop import validation_points
 from icalib.training.pretraining import Pretraining
 from icalib.training.pretraining.intent_classifier import IntentClassifierJob
 from icalib.training.pretraining.word_vectors import WordVectorJob
-from icalib.training.soft_labels import SOFT_LABELS_FILE
+from icalib.training.pseudo_labelled import SOFT_LABELS_FILE
 from icalib.uncertainty.estimator import AbstractEstimator
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Which pools of a split are scored, and how: `sample` random ones, or all.
+
+    `intents` says which predicted ones the intent view has; None: only the plain view is scored.
+    """
+
+    split: Split
+    of: Subset
+    estimator: AbstractEstimator.Config
+    intents: IntentChoice | None = None
+    sample: int | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The trained parts of a ranker, and the fitted weights of their sum.
+
+    Args:
+        name: of the training, in the run.
+        parts: checkpoints.
+        fit: parts.json; None: one part with w = 1 and b = 0.
+        trainings: the stages that trained the parts, for reports.
+        first: the model of round 0, whose parts have seen no pseudo labels; None: this one.
+        out_of_fold: the earlier parts' columns of the labelled pools, by parts that were trained without them.
+    """
+
+    name: StageName
+    parts: Mapping[PartName, Artifact]
+    fit: Artifact | None = None
+    trainings: tuple[Stage, ...] = ()
+    first: Trained | None = None
+    out_of_fold: Mapping[PartName, tuple[Artifact, ...]] = field(default_factory=dict)
+
+    @property
+    def sum(self) -> SumOfParts:
+        """The fitted sum."""
+        return SumOfParts.fitted(self.fit.path if self.fit else None, self.parts)
+
+
+@dataclass(frozen=True)
+class Student:
+    """What a student learns from, beside the labelled pools.
+
+    Args:
+        teacher: its parts start the student's.
+        pseudo_labels: stage with the labels of unlabelled pools.
+        scores_name, scoring: of the scores that they were made from.
+        is_control: the labels are the gold labels of labelled pools, which are repeated.
+    """
+
+    teacher: Trained
+    pseudo_labels: Stage
+    scores_name: StageName
+    scoring: Scoring
+    is_control: bool = False
+
+
+def checkpoint(stage: Stage) -> Artifact:
+    """Return the checkpoint in a training stage."""
+    return stage.artifact("checkpoint")
+
 
 _MIN_EXAMPLES = 8  # of a worker per update; with fewer, a GPU spends most of its time on exchanging gradients
 

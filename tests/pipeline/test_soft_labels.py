@@ -18,7 +18,7 @@ from icalib.core.run_folder import RunFolder
 from icalib.data.pools import read_column
 from icalib.pipeline.run import run
 from icalib.reports.html import write_report
-from icalib.training.soft_labels import SOFT_LABELS_FILE
+from icalib.training.pseudo_labelled import SOFT_LABELS_FILE
 
 SIMILARITY = {"training": {**TRAINING, "epochs": 1, "selection_metric": "MAP", "batch_size": 4}}
 

@@ -29,7 +29,7 @@ from icalib.labelling.choose import labelled_rows
 from icalib.labelling.judged import Judgements
 from icalib.labelling.model_answers import parsed_answer
 from icalib.score_files.scores import Columns, read_scores
-from icalib.training.soft_labels import SOFT_LABELS_FILE
+from icalib.training.pseudo_labelled import SOFT_LABELS_FILE
 
 Command = Callable[..., tuple[int, str, str]]
 FAST = 1e6  # requests per minute

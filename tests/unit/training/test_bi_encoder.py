@@ -24,8 +24,8 @@ from icalib.training.domain_pretraining.contrastive import in_batch_losses
 from icalib.training.examples import PairLabels, gold_labels
 from icalib.training.local_engine import LocalEngine
 from icalib.training.loop import train
+from icalib.training.pseudo_labelled import SOFT_LABEL_SCHEMA, soft_labelled
 from icalib.training.settings import TrainingSettings
-from icalib.training.soft_labels import SOFT_LABEL_SCHEMA, soft_labelled
 
 CPU = torch.device("cpu")
 
