@@ -220,12 +220,13 @@ class _Trail:
                 yield self._present(stage["path"])
 
     def _shards(self, path: Path) -> Iterator[tuple[int, tuple[pa.Table, pa.Table | None]]]:
-        """Yield the number and the pool's rows of the shard that has it."""
+        """Yield the number and the pool's rows of the shard that has it, if one has."""
         of_pool = pc.field("pool_id") == self._pool.pool_id
         for index, (scores, intents) in enumerate(Shards(path)):
             found = scores.filter(of_pool)
             if found.num_rows:
                 yield index, (found, None if intents is None else intents.filter(of_pool))
+                return
 
     def _reading(
         self,

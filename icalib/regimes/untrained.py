@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 from typing_extensions import override
 
@@ -11,8 +11,7 @@ from icalib.core.stage_cache import Stage, StageName
 from icalib.data.schema import Split
 from icalib.encoders.off_the_shelf import is_cross_encoder
 from icalib.regimes.regime import AbstractRegime, Member, Outcome
-from icalib.scoring.external import ExternalScoreJob
-from icalib.scoring.untrained import Scorer, UntrainedScoreJob
+from icalib.scoring.untrained import BiEncoderScoreJob, ExternalScoreJob, WordScoreJob, WordScorer
 from icalib.stages.stages import Stages, Trained
 from icalib.training.settings import TrainingSettings
 
@@ -37,7 +36,7 @@ class Untrained(AbstractUntrained):
     class Config(AbstractUntrained.Config):
         """Settings of an untrained ranker."""
 
-        scorer: Scorer
+        scorer: WordScorer | Literal["bi-encoder"]
         """bm25: Okapi BM25 of the candidate given the context, with statistics from the candidates of the scored pools.
         bi-encoder: cosine of the mean token states of context and candidate, encoded separately, by the backbone or
         by a bi-encoder that was pre-trained without labels. candidates-only: mean
@@ -58,14 +57,14 @@ class Untrained(AbstractUntrained):
 
     @override
     def score(self, stages: Stages, members: Sequence[Member], split: Split) -> list[Stage]:
-        job = UntrainedScoreJob(
-            data=stages.data,
-            split=split,
-            selection=stages.selection,
-            scorer=self.config.scorer,
-            encoder=stages.encoder,
-            model=members[0].model.parts["similarity"] if members else None,
-        )
+        scorer = self.config.scorer
+        if scorer == "bi-encoder":
+            model = members[0].model.parts["similarity"] if members else None
+            job = BiEncoderScoreJob(
+                data=stages.data, split=split, selection=stages.selection, encoder=stages.encoder, model=model
+            )
+        else:
+            job = WordScoreJob(data=stages.data, split=split, selection=stages.selection, scorer=scorer)
         return [stages.run(StageName("scores", str(split)), job)]
 
 

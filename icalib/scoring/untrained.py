@@ -1,50 +1,61 @@
-"""Scoring with untrained rankers: BM25, the backbone as a bi-encoder, and likeness among the candidates alone."""
+"""Scoring with rankers that nothing of the data trains: BM25, likeness among the candidates, bi-encoders, and those of
+other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pydantic import SerializeAsAny
+from pydantic import Field, SerializeAsAny
 from rank_bm25 import BM25Okapi
 from scipy.special import expit
 from typing_extensions import override
 
 from icalib.core.files import atomic_write
-from icalib.core.job import Artifact, ShardedJob
+from icalib.core.job import Artifact, ByContent, ShardedJob, kept
 from icalib.data.bm25 import tfidf_vectors, tokenize
 from icalib.data.encoding import Budget, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
 from icalib.data.schema import Pool, Split
-from icalib.data.selection import Selection
+from icalib.data.selection import Rows, Selection
 from icalib.encoders.backbone import Tokenizer
+from icalib.encoders.off_the_shelf import StockRanker, model_digest
 from icalib.encoders.transformer import AbstractEncoder
 from icalib.models.bi_encoder import Floats, open_bi_encoder
 from icalib.scoring.scores import pair_columns, score_table
 
-Scorer = Literal["bm25", "bi-encoder", "candidates-only"]
+WordScorer = Literal["bm25", "candidates-only"]
 
 
-class UntrainedScoreJob(ShardedJob):
-    """Scores a split's pools with an untrained ranker, in one shard since word statistics cover all pools."""
+class _UntrainedScoreJob(ShardedJob):
+    """Base of jobs that write SCORE_SCHEMA of a split's pools, with the score as the logit."""
 
-    version: ClassVar[int] = 3  # all layers of the backbone, as in predictions
     verb: ClassVar[str] = "scoring"
 
     data: Artifact
     """Pool folder."""
     split: Split
     selection: Selection
-    scorer: Scorer
-    encoder: SerializeAsAny[AbstractEncoder.Config]
-    """The bi-encoder's backbone."""
-    model: Artifact | None = None
-    """Checkpoint of a pre-trained bi-encoder; None: the backbone as it is."""
+
+    @override
+    def shard_path(self, folder: Path, index: int) -> Path:
+        return folder / f"scores-{index:06d}.parquet"
+
+    def _write(self, folder: Path, index: int, pools: Sequence[Pool], logits: Sequence[Floats], first: int) -> None:
+        with atomic_write(self.shard_path(folder, index)) as temporary:
+            rows = range(first, first + len(pools))
+            pq.write_table(untrained_table(pools, np.concatenate(logits), rows), temporary)
+
+
+class WordScoreJob(_UntrainedScoreJob):
+    """Scores by words, in one shard since their statistics cover all pools."""
+
+    scorer: WordScorer
 
     @property
     @override
@@ -56,18 +67,60 @@ class UntrainedScoreJob(ShardedJob):
         return [None]
 
     @override
-    def shard_path(self, folder: Path, index: int) -> Path:
-        return folder / f"scores-{index:06d}.parquet"
-
     def compute_shard(self, index: int, shard: Any, folder: Path, device: torch.device) -> None:
-        """Write SCORE_SCHEMA with the score as the logit and its sigmoid as an uncalibrated probability."""
         pools = selected_pools(self.data.path, self.split, self.selection)
-        if self.scorer == "bi-encoder":
-            scores = _bi_encoder_scores(self.encoder, pools, self.model)
-        else:
-            scores = np.concatenate(bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools))
-        with atomic_write(self.shard_path(folder, index)) as temporary:
-            pq.write_table(untrained_table(pools, scores, range(len(pools))), temporary)
+        scores = bm25_scores(pools) if self.scorer == "bm25" else likeness_scores(pools)
+        self._write(folder, index, pools, scores, 0)
+
+
+class _ModelScoreJob(_UntrainedScoreJob):
+    """Base of jobs that score with a model."""
+
+    pools_per_shard: int = Field(default=64, ge=1)
+
+    @override
+    def shards(self) -> list[Rows]:
+        rows = self.selection.rows(self.split, "all", read_column(self.data.path, self.split, "label_order"))
+        return [rows[start : start + self.pools_per_shard] for start in range(0, len(rows), self.pools_per_shard)]
+
+    @override
+    def compute_shard(self, index: int, shard: Rows, folder: Path, device: torch.device) -> None:
+        pools = list(as_pools(read_rows(self.data.path, self.split, shard)))
+        self._write(folder, index, pools, self._logits(pools, device), index * self.pools_per_shard)
+
+    def _logits(self, pools: Sequence[Pool], device: torch.device) -> Sequence[Floats]:
+        raise NotImplementedError
+
+
+class BiEncoderScoreJob(_ModelScoreJob):
+    """Scores with a bi-encoder that has seen no labels: the cosine, in float32."""
+
+    encoder: SerializeAsAny[AbstractEncoder.Config]
+    """The bi-encoder's backbone."""
+    model: Artifact | None = None
+    """Checkpoint of a pre-trained bi-encoder; None: the backbone as it is."""
+
+    @override
+    def _logits(self, pools: Sequence[Pool], device: torch.device) -> Sequence[Floats]:
+        config, path = self.encoder, self.model.path if self.model else None
+        loaded = kept((self.digest(), device), lambda: open_bi_encoder(config, path).to(device).eval())
+        tokenizer = Tokenizer(config.backbone)
+        return [loaded.pool_cosines([token_pool(pool, tokenizer, config.budget) for pool in pools])]
+
+
+class ExternalScoreJob(_ModelScoreJob):
+    """Scores with a stock cross-encoder or bi-encoder."""
+
+    version: ClassVar[int] = 2  # scored by sentence-transformers
+
+    model: Annotated[str, ByContent(model_digest)]
+    """Folder or hub name."""
+
+    @override
+    def _logits(self, pools: Sequence[Pool], device: torch.device) -> Sequence[Floats]:
+        contexts = [[utterance.text for utterance in pool.context] for pool in pools]
+        ranker = kept((self.digest(), device), lambda: StockRanker(self.model, device))
+        return ranker.scores(contexts, [pool.candidates for pool in pools])
 
 
 def selected_pools(data: Path, split: Split, selection: Selection) -> list[Pool]:
@@ -82,12 +135,6 @@ def untrained_table(pools: Sequence[Pool] | Sequence[TokenPool], logit: Floats, 
     halves = dict.fromkeys(("information_even", "information_odd"), np.full(len(logit), np.nan))
     moments = {"prob_mean": expit(logit), "logit_mean": logit, "num_passes": np.ones(len(logit), np.int64)}
     return score_table({**pair_columns(pools, rows, "plain"), **moments, **certain, **halves})
-
-
-def _bi_encoder_scores(config: AbstractEncoder.Config, pools: Sequence[Pool], model: Artifact | None = None) -> Floats:
-    tokenizer, budget = Tokenizer(config.backbone), config.budget
-    loaded = open_bi_encoder(config, model.path if model else None)
-    return loaded.pool_cosines([token_pool(pool, tokenizer, budget) for pool in pools])
 
 
 def token_pool(pool: Pool, tokenizer: Tokenizer, budget: Budget) -> TokenPool:

@@ -36,8 +36,7 @@ from icalib.parts.sum import SumJob
 from icalib.pipeline.score_pairs import PairFile, ScorePairsJob
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob
 from icalib.regimes.pseudo_labels import PseudoLabelRule
-from icalib.scoring.external import ExternalScoreJob
-from icalib.scoring.untrained import UntrainedScoreJob
+from icalib.scoring.untrained import BiEncoderScoreJob, ExternalScoreJob, WordScoreJob
 from icalib.stages.tokens import TokenizeJob, TokenizeLogsJob
 from icalib.training.cross_encoder import CrossEncoderJob
 from icalib.training.distillation import DistilJob
@@ -90,7 +89,8 @@ def examples(backbone: Path) -> dict[type[Job], Job]:
         RepeatJob(pseudo_labels=data, tokens=tokens, selection=SELECTION, with_intents=True, seed=1),
         score_job(Path("tokens"), Path("model"), selection=SELECTION),
         ExternalScoreJob(split="test", model=name, **of_data),
-        UntrainedScoreJob(split="test", scorer="bm25", encoder=TransformerEncoder.Config(backbone=name), **of_data),
+        BiEncoderScoreJob(split="test", encoder=TransformerEncoder.Config(backbone=name), model=tokens, **of_data),
+        WordScoreJob(split="test", scorer="bm25", **of_data),
         made(DistilJob, ranker=ranker, targets=tokens),
         TargetJob(scores=(tokens,), fitted=data),
     ]
@@ -101,7 +101,8 @@ def jobs(base: type[Job] = Job) -> Iterator[type[Job]]:
     import_all("icalib")
     for job in base.__subclasses__():
         if job.__module__.startswith("icalib."):
-            yield job
+            if not job.__name__.startswith("_"):  # a base
+                yield job
             yield from jobs(job)
 
 

@@ -3,9 +3,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import torch
+from helpers.artifacts import known
 from helpers.pool_folders import made_pool, read_pools
 
-from icalib.scoring.untrained import bm25_scores, likeness_scores
+from icalib.data.selection import Selection
+from icalib.encoders.transformer import TransformerEncoder
+from icalib.scoring.scores import Shards
+from icalib.scoring.untrained import BiEncoderScoreJob, bm25_scores, likeness_scores
 
 
 def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
@@ -23,3 +29,27 @@ def test_candidates_only_likes_the_candidate_most_like_the_others_whatever_the_c
     np.testing.assert_array_equal(first, second)
     assert first.argmax() in (0, 2)
     assert first.argmin() == 1
+
+
+def test_a_bi_encoder_scores_in_shards_that_say_the_same_as_one(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    found: list[pa.Table] = []
+    for size in (3, 100):
+        job = BiEncoderScoreJob(
+            data=known(tiny_pools),
+            split="test",
+            selection=Selection(labelled_fraction=0.1),
+            encoder=TransformerEncoder.Config(backbone=str(tiny_bert)),
+            pools_per_shard=size,
+        )
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        for index, shard in enumerate(job.shards()):
+            job.compute_shard(index, shard, folder, torch.device("cpu"))
+        tables = [scores for scores, _ in Shards(folder)]
+        assert len(tables) == -(-len(read_pools(tiny_pools, "test")) // size)
+        found.append(pa.concat_tables(tables))
+    names = ["row", "pool_id", "candidate"]
+    assert found[0].select(names).equals(found[1].select(names))
+    np.testing.assert_allclose(found[0]["logit_mean"], found[1]["logit_mean"], atol=1e-5)
