@@ -84,13 +84,14 @@ def map_shards(job: ShardedJob, folder: Path, resources: Resources, stage: str, 
     missing = _missing(job, folder, len(shards))
     size = _shards_per_task(len(missing), resources) if use_gpu else 1
     todo = [missing[start : start + size] for start in range(0, len(missing), size)]
+    # On CPUs one more, so that no worker waits for its next. Another trial may wait for one more GPU.
+    at_once = resources.num_scorers if use_gpu else (resources.num_cpu_tasks or resources.num_scorers) + 1
     running: dict[Any, list[int]] = {}
     done = len(shards) - len(missing)
     emit(Progress(stage, done, len(shards), "shards"))
     try:
         while todo or running:
-            # On CPUs one more, so that no worker waits for its next. Another trial may wait for one more GPU.
-            while todo and len(running) < resources.num_scorers + (not use_gpu):
+            while todo and len(running) < at_once:
                 indices = todo.pop(0)
                 running[task.remote(fields, [(n, shards[n]) for n in indices], location(folder))] = indices
             finished, _ = ray.wait(list(running), num_returns=1)

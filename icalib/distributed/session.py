@@ -15,6 +15,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -301,7 +302,8 @@ def available(num_workers: int | None = None) -> Resources:
             f"{workers} training workers do not fit: the cluster has {capacity} {'GPUs' if gpus else 'CPU cores'} for "
             f"them. Add nodes{f', or use --workers {capacity} or fewer' if capacity else ''}."
         )
-    return Resources(workers, gpus > 0, _max_cores(nodes, workers), num_scorers=gpus or capacity)
+    cores = _max_cores(nodes, workers)
+    return Resources(workers, gpus > 0, cores, num_scorers=gpus or capacity, num_cpu_tasks=_cores() if gpus else None)
 
 
 _CORES_PER_TRIAL = 4  # for its training, and about six processes that Ray Train starts for it
@@ -331,7 +333,13 @@ def available_to_trials(num_workers: int | None = None, concurrent: int | None =
             "add nodes."
         )
     cores = _max_cores(nodes, workers * trials, per_gpu)
-    return Resources(workers, gpus > 0, cores, max(1, capacity // trials), workers_per_gpu=per_gpu), trials
+    each = Resources(workers, gpus > 0, cores, max(1, capacity // trials), workers_per_gpu=per_gpu)
+    return replace(each, num_cpu_tasks=max(1, _cores() // trials)) if gpus else each, trials
+
+
+def _cores() -> int:
+    """Return the number of cores of all nodes, those without GPUs included."""
+    return int(sum(node.cpus for node in alive_nodes()))
 
 
 def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:

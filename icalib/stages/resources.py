@@ -14,6 +14,7 @@ class Resources:
     cpus_per_worker: int  # and threads
     num_scorers: int  # scoring tasks at a time
     workers_per_gpu: int = 1  # training workers, or scoring tasks, that share a GPU
+    num_cpu_tasks: int | None = None  # at a time, of those without a model; None: as many as scoring tasks
 
     @property
     def num_gpus(self) -> float:

@@ -220,7 +220,7 @@ def test_models_run_on_nodes_with_gpus_and_other_work_on_those_without(
     monkeypatch.setattr(training, "_worker_of_several", trace_worker)
     without, *with_gpu = nodes.are(TWO_CORES, *[{"num_cpus": 2, "num_gpus": 1}] * 2)
     resources = session.available()
-    assert resources == Resources(num_workers=2, use_gpu=True, cpus_per_worker=1, num_scorers=2)
+    assert resources == Resources(num_workers=2, use_gpu=True, cpus_per_worker=1, num_scorers=2, num_cpu_tasks=6)
     train(make_job(tmp_path / "unused"), tmp_path, resources, "teacher", ignore)
     assert {node for node, _ in read_trace(tmp_path / "trace")} == set(with_gpu)
     many = scored(scoring_job.model_copy(update={"pools_per_shard": 1}), tmp_path / "scores", resources)

@@ -184,14 +184,14 @@ def pretend(patch: pytest.MonkeyPatch, nodes: Sequence[tuple[int, int]]) -> None
         ([HEAD, (4, 0), (4, 0)], 2, (2, False, 4, 8)),
         ([HEAD, (4, 0), (4, 0)], 3, (3, False, 2, 8)),
         ([HEAD, (3, 0), (1, 0)], 2, (2, False, 1, 4)),
-        ([HEAD, (64, 0), (8, 1), (8, 1)], None, (2, True, 7, 2)),  # models leave the node without GPU alone
-        ([HEAD, (16, 8)], None, (8, True, 1, 8)),
-        ([HEAD, (96, 8)], None, (8, True, 8, 8)),
-        ([HEAD, (1, 1)], None, (1, True, 1, 1)),
+        ([HEAD, (64, 0), (8, 1), (8, 1)], None, (2, True, 7, 2, 1, 80)),  # models leave the node without GPU alone
+        ([HEAD, (16, 8)], None, (8, True, 1, 8, 1, 16)),
+        ([HEAD, (96, 8)], None, (8, True, 8, 8, 1, 96)),
+        ([HEAD, (1, 1)], None, (1, True, 1, 1, 1, 1)),
     ],
 )
 def test_workers_get_the_cores_that_their_node_has_for_them(
-    cluster: Cluster, nodes: list[tuple[int, int]], workers: int | None, planned: tuple[int, bool, int, int]
+    cluster: Cluster, nodes: list[tuple[int, int]], workers: int | None, planned: tuple[int, ...]
 ) -> None:
     cluster(*nodes)
     assert available(workers) == Resources(*planned)
@@ -238,11 +238,11 @@ def test_more_workers_than_fit_are_refused(cluster: Cluster, nodes: list[tuple[i
 @pytest.mark.parametrize(
     ("workers", "concurrent", "planned", "trials"),
     [
-        (None, None, (1, True, 3, 1, 1), 4),
-        (None, 2, (1, True, 7, 2, 1), 2),
-        (2, None, (2, True, 3, 2, 1), 2),
-        (None, 5, (1, True, 2, 1, 2), 5),
-        (None, 12, (1, True, 1, 1, 3), 12),
+        (None, None, (1, True, 3, 1, 1, 4), 4),
+        (None, 2, (1, True, 7, 2, 1, 8), 2),
+        (2, None, (2, True, 3, 2, 1, 8), 2),
+        (None, 5, (1, True, 2, 1, 2, 3), 5),
+        (None, 12, (1, True, 1, 1, 3, 1), 12),
     ],
 )
 def test_more_trials_than_gpus_share_them(
@@ -250,7 +250,7 @@ def test_more_trials_than_gpus_share_them(
     monkeypatch: pytest.MonkeyPatch,
     workers: int | None,
     concurrent: int | None,
-    planned: tuple[int, bool, int, int, int],
+    planned: tuple[int, bool, int, int, int, int],
     trials: int,
 ) -> None:
     monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 2.0**40})
