@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, redirect_stdout
 from pathlib import Path
@@ -26,6 +27,7 @@ from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits, read_token
 from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 APPLICATION = "icalib"
+_STARTING_S = 10.0
 
 
 class ServeArguments(Settings):
@@ -109,7 +111,7 @@ def serve_on_ray(
         with starting:
             start()
             stack.callback(stop)
-            _check_alone()
+            _clear_the_cluster()
             resources = available(replicas)
             scaling = {"min_replicas": 1, "max_replicas": resources.num_workers, "target_ongoing_requests": 4}
             each = {"num_cpus": resources.cpus_per_worker, "num_gpus": int(resources.use_gpu)}
@@ -147,15 +149,24 @@ def _deploy(application: Any) -> None:
         raise ClusterError(f"the replicas of the models didn't start. {' '.join(causes) or error}") from error
 
 
-def _check_alone() -> None:
-    """Refuse a cluster with a Ray Serve: it would keep its port, this run replace its, and either end both."""
+def _clear_the_cluster() -> None:
+    """Refuse a cluster with a Ray Serve: it would keep its port, this run replace its, and either end both.
+
+    One without an application is what a server left that was killed while it stopped, and is ended: Ray kills a
+    stopped job's process after 3 s.
+    """
     found = serve.status()
-    if found.proxies or found.applications:
+    if found.proxies and not found.applications:
+        time.sleep(_STARTING_S)  # another server may be about to have one
+        found = serve.status()
+    if found.applications:
         raise SettingError(
-            f"Ray Serve runs on this cluster already (applications: {', '.join(found.applications) or 'none'}), and a "
-            "cluster has one. Stop the other server, or what it left if it was killed (`serve shutdown` on the head); "
-            "or use --executor local, which serves from this process."
+            f"Ray Serve runs on this cluster already (applications: {', '.join(found.applications)}), and a cluster "
+            "has one. Stop the other server, or what it left if it was killed (`serve shutdown` on the head); or use "
+            "--executor local, which serves from this process."
         )
+    if found.proxies:
+        _shut_down()
 
 
 def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:

@@ -144,6 +144,24 @@ def test_a_second_server_on_a_cluster_is_refused_and_the_first_goes_on(local_ray
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.nightly
+def test_what_a_stopped_job_left_is_cleared_away(local_ray: None, trained: Path) -> None:
+    """Ray kills a job's process a few seconds after it asked it to stop."""
+    address = ray.get_runtime_context().gcs_address
+    with server(trained, free_port(), address) as first:
+        assert "Ctrl-C stops it" in last_line_of_the_start(first)
+        first.send_signal(signal.SIGTERM)
+        wait_for(lambda: not replicas("Gateway"), lambda: first.poll() is None)
+    assert serve_actors()
+    with server(trained, free_port(), address) as second:
+        assert "Ctrl-C stops it" in last_line_of_the_start(second)
+        second.send_signal(signal.SIGINT)
+        assert second.wait(60) == 0
+    assert not serve_actors()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_server_that_can_not_start_says_why(local_ray: None, trained: Path, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     with socket.create_server(("127.0.0.1", 0)) as taken, server(trained, taken.getsockname()[1], address) as process:
