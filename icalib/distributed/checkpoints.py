@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from icalib.core.errors import StorageError
 from icalib.core.stage_cache import RESUME, share
 from icalib.core.storage import names_in, pull, remove
 
@@ -61,7 +63,10 @@ class RayCheckpoints:
         import ray.train
 
         with tempfile.TemporaryDirectory() as folder:
-            write(Path(folder))
+            try:
+                write(Path(folder))
+            except StorageError as error:
+                raise StorageError(f"on {platform.node()}: {error} TMPDIR names the folder when Ray starts.") from error
             ray.train.report({"step": step}, checkpoint=ray.train.Checkpoint.from_directory(folder))
 
     @contextmanager

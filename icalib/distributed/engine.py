@@ -61,6 +61,11 @@ def _load_weights_only(path: str, map_location: Any = None) -> Any:
             ) from error
 
 
+def _save(state_dict: Any, path: str) -> None:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        torch.save(state_dict, file)  # through Python, whose errors say what the disk refused
+
+
 class DeepSpeedEngine:
     """The engine of one worker, whose process group torch has initialised.
 
@@ -101,6 +106,7 @@ class DeepSpeedEngine:
             # There is nothing to reduce, but DeepSpeed would copy all gradients into flat buckets and back.
             self._engine.enable_backward_allreduce = False
         self._engine.checkpoint_engine.load = _load_weights_only  # DeepSpeed's own unpickles whatever a file holds
+        self._engine.checkpoint_engine.save = _save
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's forward pass in the chosen precision."""

@@ -123,6 +123,7 @@ def _fit(job: TrainingJob, folder: Path, resources: Resources) -> None:
             return
         except (TrainingFailedError, RayError) as error:
             _raise_user_error(error)
+            _refuse_unusable_gpus(error)
             room = room_for_workers(resources)
             if room >= resources.num_workers and _found_no_place(error):
                 note = "waits for CPUs or GPUs that other work uses"
@@ -217,6 +218,18 @@ def _raise_user_error(error: Exception) -> None:
     for failure in (getattr(error, "cause", None), *getattr(error, "worker_failures", {}).values()):
         if isinstance(failure, IcalibError):
             raise failure from error
+
+
+def _refuse_unusable_gpus(error: Exception) -> None:
+    """Raise an error for GPUs that torch can't use, which Ray Train finds when it joins its workers by NCCL."""
+    found = (error, getattr(error, "cause", ""), *getattr(error, "worker_failures", {}).values())
+    lines = (line for one in found for line in str(one).splitlines())
+    if sign := next((line for line in lines if "NCCL built in" in line or "no GPUs found" in line), None):
+        raise IcalibError(
+            f"Ray counts GPUs that torch on their nodes can't use ({sign.strip()}). Install a build "
+            "of torch for the nodes' driver (nvidia-smi shows its CUDA version), or start Ray there with --num-gpus=0; "
+            "`icalib doctor` shows each node's versions."
+        ) from error
 
 
 def _found_no_place(error: Exception) -> bool:

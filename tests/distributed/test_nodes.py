@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from distributed.nodes import Chain, Nodes, cluster_of_its_own, compute_traced_shards, read_trace, trace_worker, where
 from helpers.losses import TracedLoss
 from helpers.runs import table_digest
@@ -16,6 +17,7 @@ from helpers.score_jobs import score_job
 from helpers.tiny_models import tiny_ranker, token_store
 from helpers.train_jobs import train_job
 
+from icalib.core.errors import IcalibError
 from icalib.core.events import ignore
 from icalib.core.files import file_digest, read_json, read_json_list
 from icalib.data.pools import read_pool_set
@@ -202,6 +204,16 @@ def test_a_node_that_dies_in_scoring_costs_the_shard_that_it_had(
 
 
 # Nodes of several kinds
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use the GPUs here")
+def test_gpus_that_torch_can_not_use_end_a_training_with_a_line_that_says_so(
+    nodes: Nodes, make_job: MakeJob, tmp_path: Path
+) -> None:
+    nodes.are(*[{"num_cpus": 2, "num_gpus": 1}] * 2)
+    with pytest.raises(IcalibError, match="Ray counts GPUs that torch on their nodes can't use"):
+        train(make_job(tmp_path / "unused"), tmp_path, session.available(), "teacher", ignore)
 
 
 @pytest.mark.nightly

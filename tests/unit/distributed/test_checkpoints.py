@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from icalib.core.errors import StorageError
 from icalib.core.files import write_json
 from icalib.core.stage_cache import RESUME
-from icalib.distributed.checkpoints import STATE, OwnCheckpoints, has_ray_checkpoints, last_name, remove_unlisted
+from icalib.distributed.checkpoints import (
+    STATE,
+    OwnCheckpoints,
+    RayCheckpoints,
+    has_ray_checkpoints,
+    last_name,
+    remove_unlisted,
+)
 
 
 def writer(text: str) -> Callable[[Path], None]:
@@ -93,3 +102,11 @@ def test_checkpoints_of_a_worker_that_is_alone_need_no_list(tmp_path: Path) -> N
     OwnCheckpoints(tmp_path).save(writer("own"), 5)
     remove_unlisted(tmp_path)
     assert last_name(tmp_path) == "checkpoint_000000005"
+
+
+def test_a_worker_whose_folder_for_temporary_files_is_full_is_named(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        raise StorageError("can't write it: No space left on device.")
+
+    with pytest.raises(StorageError, match=rf"on {platform.node()}: .*No space left on device\. TMPDIR"):
+        RayCheckpoints(tmp_path).save(write, 1)

@@ -104,6 +104,16 @@ def test_it_gives_up_after_three_retries_without_progress(
         fit(*outcomes, room=room)
 
 
+def test_gpus_that_torch_can_not_use_are_no_reason_to_try_again(fit: Callable[..., list[int]]) -> None:
+    def joins() -> None:
+        from ray.train import ControllerError
+
+        raise ControllerError(RuntimeError("Distributed package doesn't have NCCL built in"))
+
+    with pytest.raises(IcalibError, match=r"GPUs that torch on their nodes can't use .*NCCL.*nvidia-smi"):
+        fit(joins)
+
+
 def test_a_training_that_moves_on_may_fail_often(fit: Callable[..., list[int]], tmp_path: Path) -> None:
     def checkpoint_then_death(number: int) -> None:
         (tmp_path / "ray" / f"checkpoint_{number:03d}").mkdir(parents=True)
