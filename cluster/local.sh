@@ -68,6 +68,8 @@ parse_up() {
         esac
         shift 2
     done
+    ((port <= 65535 && dashboard_port <= 65535 && port != dashboard_port)) ||
+        fail "--port $port --dashboard-port $dashboard_port: expected two ports up to 65535."
     local cpus_per_node=$(($(getconf _NPROCESSORS_ONLN) / nodes))
     cpus=${cpus:-$((cpus_per_node > 0 ? cpus_per_node : 1))}
 }
@@ -159,7 +161,7 @@ up() {
     cat "$exports"
     say "Running. With these variables in your shell (eval \"\$(cluster/local.sh up)\" sets them) you can use:"
     say "  icalib doctor"
-    say "  icalib submit jobs/icast.yaml --set options.data=\$PWD/pools/mine --set options.runs=\$PWD/runs"
+    say "  icalib submit jobs/icast.yaml --set options.data=\$PWD/pools/mine --set options.runs=\$PWD/runs --set options.backbone=minilm"
     say "  cluster/local.sh down"
 }
 
@@ -176,6 +178,7 @@ status() {
 down() {
     leader >/dev/null || say "No nodes are running."
     stop_nodes
+    say "In a shell with their variables: unset RAY_ADDRESS RAY_API_SERVER_ADDRESS RAY_AUTH_TOKEN_PATH"
 }
 
 umask 077

@@ -129,7 +129,7 @@ def submit(
             "again, and finished runs are reused; `--set options.fresh=true` recomputes everything from scratch."
         )
         return
-    say(f"{job.id} is running already; rejoining it" if outcome == "running" else f"submitted {job.id}")
+    say(f"submitted {job.id}" if outcome == "submitted" else f"{job.id} is {job.state} already; rejoining it")
     if detach:
         say(_rejoin(job.id, address))
     else:
@@ -161,7 +161,13 @@ def jobs(
         if as_json:
             typer.echo(json.dumps([asdict(job) for job in found]))
     elif action == "stop":
-        say(f"{job} is being stopped" if server.stop(job) else f"{job} has already ended: {server.job(job).state}")
+        was_pending = server.job(job).state == "pending"
+        if not server.stop(job):
+            say(f"{job} has already ended: {server.job(job).state}")
+        elif was_pending:
+            say(f"{job} is stopped when it starts, or when Ray gives up, 15 minutes after it was submitted")
+        else:
+            say(f"{job} is being stopped")
     elif follow:
         _follow(server, job, address)
     else:
@@ -186,6 +192,10 @@ def command_words(job: JobFile, file: Path) -> list[str]:
             )
     words = [*job.arguments, *(word for key, value in job.options.items() for word in _option_words(key, value))]
     verb = verbs[job.verb]
+    repeatable = {name for parameter in verb.params if getattr(parameter, "multiple", False) for name in parameter.opts}
+    for key, value in job.options.items():
+        if isinstance(value, list) and len(value) > 1 and f"--{key.replace('_', '-')}" not in repeatable:
+            raise SettingError(f"{file}: `options.{key}` has {len(value)} values, and takes one, in one text.")
     try:
         context = verb.make_context(job.verb, list(words))
     except typer.TyperException as error:
@@ -234,7 +244,7 @@ def _server(address: str | None) -> JobServer:
 
 def _follow(server: JobServer, job_id: str, address: str | None) -> None:
     try:
-        job = server.follow(job_id, lambda line: print(_for_terminal(line), flush=True), _say_state)
+        job = server.follow(job_id, lambda line: print(_for_terminal(line), flush=True), _say_state, _say_delay)
     except KeyboardInterrupt as leave:
         say(f"{job_id} continues. {_rejoin(job_id, address)}")
         raise typer.Exit(130) from leave
@@ -250,9 +260,16 @@ def _say_state(job: ClusterJob) -> None:
     notes = {
         "pending": ", waiting for room, or its environment is being made",
         "running": "; Ctrl-C leaves it running",
-        "failed": ": " + next(iter(job.message.splitlines()), "no reason was given"),
+        "failed": ": " + next(iter(job.message.partition(", last available logs")[0].splitlines()), "without a reason"),
     }
     say(f"{job.id} {job.state}{notes.get(job.state, '')}")
+
+
+def _say_delay() -> None:
+    say(
+        "Still pending: perhaps no node has room for the job's own process. Ray gives up after 15 minutes. Ctrl-C and, "
+        "e.g., --set resources.memory=1GiB --again submit it with less."
+    )
 
 
 def _rejoin(job_id: str, address: str | None) -> str:

@@ -26,13 +26,14 @@ Outcome: TypeAlias = Literal["submitted", "running", "finished"]
 _INSTALLED = Path(__file__).resolve().parents[2]  # a checkout, or where pip puts packages
 _PACKAGES = ("icalib", "tune_spaces")
 _NO_CODE = (
-    *(".?*", "node_modules", "/env", "/runs", "/pools", "/checkpoints", "/build", "/dist"),
+    *(".?*", "node_modules", "site-packages", "/env", "/venv*", "/runs", "/pools", "/checkpoints", "/build", "/dist"),
+    *("/mlruns", "/wandb"),
     *("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.onnx", "*.gguf", "*.h5", "*.pkl", "*.npy", "*.npz"),
     *("*.parquet", "*.arrow", "*.feather", "*.jsonl", "*.csv", "*.tsv", "*.db", "*.sqlite", "*.journal", "*.whl"),
     *("*.gz", "*.bz2", "*.xz", "*.zst", "*.zip", "*.tar", "*.tgz", "*.7z", "*.so", "*.pyc"),
     *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.kdbx", "*.env", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
     *("token", "*token.txt", "*.token", "*_token", "*-token", "*kubeconfig*", "*credentials*.json"),
-    *("credentials", "service*account*.json", "secrets.json", "secrets.toml", "secrets.y*ml"),
+    *("credentials", "service*account*.json", "secrets.json", "secrets.toml", "*secret*.y*ml", "*api_key*"),
     "!*.js.gz",  # the reports' plot library
 )
 """What Ray leaves out of the code that it uploads, as lines of a .gitignore, besides what git ignores: hidden files,
@@ -42,6 +43,7 @@ _API_ADDRESS = "RAY_API_SERVER_ADDRESS"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")  # it becomes a part of a URL
 _POLL_S = 1.0
+_DELAY_S = 20.0
 _WORK = "icalib_work"  # key in a job's metadata: digest of what it computes
 
 
@@ -125,15 +127,26 @@ class JobServer:
             )
         return self.job(job_id), "submitted"
 
-    def follow(self, job_id: str, on_line: Callable[[str], None], on_state: Callable[[ClusterJob], None]) -> ClusterJob:
+    def follow(
+        self,
+        job_id: str,
+        on_line: Callable[[str], None],
+        on_state: Callable[[ClusterJob], None],
+        on_delay: Callable[[], None],
+    ) -> ClusterJob:
         """Stream a job's log from its start until it is over, and return it in its final state.
 
-        `on_state` receives the job as it is now, when it starts and when it ends.
+        `on_state` receives the job as it is now, when it starts and when it ends; `on_delay` is called once if it
+        doesn't start for a while.
         """
         job = self.job(job_id)
         on_state(job)
         if job.state == "pending":
+            delayed = time.monotonic() + _DELAY_S
             while (job := self.job(job_id)).state == "pending":
+                if time.monotonic() > delayed:
+                    on_delay()
+                    delayed = float("inf")
                 time.sleep(_POLL_S)
             on_state(job)
         with self._errors_about(job_id):

@@ -83,6 +83,7 @@ def start(
     A local Ray has `num_cpus` cores, None takes all that this process may use; `note` receives messages about what was
     repaired.
     """
+    here = "leave --address out" if address else "unset RAY_ADDRESS"
     address = address or os.environ.get("RAY_ADDRESS")
     # A job's environment may set the variables below as well; without this Ray would report a conflict.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
@@ -128,7 +129,7 @@ def start(
             raise SettingError(
                 f"can't join the Ray cluster at {address} ({' '.join(str(error).split())}). Check the address, the "
                 "token (RAY_AUTH_TOKEN_PATH, and RAY_AUTH_MODE=token) and that Ray and Python have the versions of the "
-                "cluster, or leave --address out to work on this machine."
+                f"cluster, or {here} to work on this machine."
             ) from error
 
 

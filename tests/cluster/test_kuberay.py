@@ -171,9 +171,12 @@ def test_the_network_policy_guards_every_dashboard_that_is_not_on_loopback() -> 
     assert others["ports"] == [{"protocol": "TCP", "port": 8265}]
     assert all("ipBlock" not in peer for peer in others["from"])
     _, serving = manifest("rayservice")  # whose clients get nothing else
-    assert not any(
-        peer in others["from"] for peer in serving["spec"]["ingress"][0]["from"] if peer.get("namespaceSelector")
-    )
+    operator = {"matchLabels": {"app.kubernetes.io/component": "kuberay-operator"}}
+    clients = [peer for peer in serving["spec"]["ingress"][0]["from"] if peer.get("namespaceSelector")]
+    assert clients
+    assert not any(peer in others["from"] for peer in clients)
+    for peers in (others["from"], serving["spec"]["ingress"][0]["from"]):
+        assert {"namespaceSelector": {}, "podSelector": operator} in peers
 
 
 def test_the_entrypoint_is_a_command_of_ours_on_the_shared_storage() -> None:

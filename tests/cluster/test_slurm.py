@@ -110,7 +110,7 @@ def test_nodes_find_a_token_that_only_the_user_can_read_and_that_ends_with_the_j
 
 def test_whole_nodes_run_symmetrically(workplace: Path) -> None:
     _, (asked, started) = run(EXCLUSIVE, workplace)
-    assert asked[-7] == "--ip-address"
+    assert asked[-7] == "--all-ip-addresses"
     assert started[1:5] == ["--nodes=2", "--ntasks=2", "bash", "-c"]
     separator = started.index("--")
     options = dict(zip(started[7:separator:2], started[8:separator:2], strict=True))

@@ -62,6 +62,7 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
         ("run", ["icast"], {"data": "pools/mine", "runs": "/runs"}, "`options.data` is the relative path pools/mine"),
         ("run", ["icast"], {"data": "/pools"}, "`options.runs` is the relative path runs"),
         ("compare", ["icast"], {**HERE, "shift": ["/a", "b"]}, "`options.shift` is the relative path b"),
+        ("run", ["icast"], {**HERE, "limit": ["train=9", "test=9"]}, "`options.limit` has 2 values, and takes one"),
     ],
 )
 def test_invalid_jobs_are_refused(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:

@@ -55,6 +55,7 @@ def test_an_invalid_key_or_value_is_refused(tmp_path: Path, values: dict[str, An
     ("name", "value"),
     [
         *((name, "hidden") for name in ("HF_TOKEN", "aws_secret_access_key", "PGPASSWORD", "DB_PASS", "REDIS_AUTH")),
+        *((name, "hidden") for name in ("AZURE_STORAGE_CONNECTION_STRING", "GITHUB_PAT", "SLACK_WEBHOOK_URL")),
         ("DATABASE_URL", "postgres://me:hidden@host/db"),
     ],
 )

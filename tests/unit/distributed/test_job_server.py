@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import icalib
 from icalib.core.cluster_job import ClusterJob, JobFile
 from icalib.core.errors import ClusterError, SettingError
+from icalib.distributed import job_server
 from icalib.distributed.job_server import JobServer, uploaded_code
 
 CHECKOUT = Path(icalib.__file__).parents[1]
@@ -45,6 +47,9 @@ class MemoryServer:
     def submit_job(self, **wanted: Any) -> None:
         self.submitted.append(wanted)
         self.states[wanted["submission_id"]] = "pending"
+
+    async def tail_job_logs(self, job_id: str) -> AsyncIterator[str]:
+        yield "done\n"
 
 
 @pytest.fixture
@@ -96,9 +101,10 @@ def test_data_weights_runs_and_secrets_stay_here(tmp_path: Path) -> None:
     secrets = {
         *("token", "lab/token", "hf_token", "hf-token.txt", "id_rsa", "lab/id_ed25519.pub", "kubeconfig"),
         *("kubeconfig.yaml", "k.p12", "k.pem", "k.key", "prod.env", "credentials", "gcp-credentials.json"),
-        *("service-account.json", "service_account_2.json", "secrets.yaml"),
+        *("service-account.json", "service_account_2.json", "secrets.yaml", "lab/my_secret.yml", "api_key.txt"),
     }
     others = {".env", ".git/config", "env/lib/big.py", "runs/r/result.json", "lab/train.parquet", "m.safetensors"}
+    others |= {"venv2/lib/q.py", "other/site-packages/q.py", "wandb/run.py", "mlruns/0/meta.yaml"}
     for name in kept | others | secrets:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -124,6 +130,23 @@ def test_a_variable_to_pass_on_must_be_set(memory: MemoryServer, tmp_path: Path)
     with pytest.raises(SettingError, match="ICALIB_NO_SUCH"):
         submit(JobFile(verb="run", pass_environment=["ICALIB_NO_SUCH"]), tmp_path)
     assert memory.submitted == []
+
+
+def test_a_job_that_does_not_start_is_explained_once(
+    memory: MemoryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_server, "_DELAY_S", -1.0)
+    job, _ = submit(RUN, tmp_path)
+    told: list[str] = []
+
+    def waits(seconds: float) -> None:
+        told.append("waits")
+        if len(told) > 3:
+            memory.states[job.id] = "succeeded"
+
+    monkeypatch.setattr(job_server.time, "sleep", waits)
+    JobServer().follow(job.id, told.append, lambda now: told.append(now.state), lambda: told.append("why"))
+    assert told == ["pending", "why", "waits", "waits", "succeeded", "done"]
 
 
 @pytest.mark.parametrize(
