@@ -17,7 +17,8 @@ from icalib.core.yaml_text import read_mapping
 
 JOB_NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _SECRET = re.compile(
-    r"(((^|_)(TOKEN|SECRET|KEY|CREDENTIALS?)|PASSWORD|PASSWD|[A-Z]{3}(TOKEN|SECRET|KEY))(_|$)|(^|_)(PASS|PWD|PAT|AUTH|CONNECTION_STRING|WEBHOOK(_URL)?)$)"
+    r"(((^|_)(TOKEN|SECRET|KEY|CREDENTIALS?)|PASSWORD|PASSWD|[A-Z]{3}(TOKEN|SECRET|KEY))(_|$)"
+    r"|(^|_)(PASS|PWD|PAT|AUTH|CONNECTION_STRING|WEBHOOK(_URL)?)$)"
     r"(?!(.*_)?(PATH|FILE|DIR)$)"
 )
 _IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
