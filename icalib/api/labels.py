@@ -150,7 +150,7 @@ def label_ask(
         model: the model's name there.
         split: train, validation or test; answers about the latter two can only be a judge's scores.
         number: how many unlabelled training pools, besides at most 100 labelled ones that measure the model's precision
-            (None: 300), or how many pools of another split (None: all).
+            (None: 300), or how many pools of another split (None: all, also with `scores`).
         scores: .jsonl file to write as well, for `evaluate_judged`; that needs all pools of the split.
         requests_per_minute: maximum number of requests that begin in a minute.
         max_tokens: maximum length of a reply.

@@ -85,6 +85,10 @@ class Session:
             which = f"run {index} of {len(chosen)}: " if len(chosen) > 1 else ""
             labelled = f"{format_fraction(config.labelled)} labelled ({config.num_labelled():,} pools)"
             self.message(f"{which}{config.method}, seed {config.seed}, {labelled}")
+            if unannotated := config.num_unannotated():
+                self.message(
+                    f"{unannotated:,} of the labels are the source's, e.g. logged replies: no one annotated them"
+                )
             finished.append(self.run(config))
         return finished
 

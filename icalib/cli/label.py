@@ -115,7 +115,7 @@ def label_ask(
         typer.Option(
             min=1,
             help="Number of unlabelled training pools (default: 300), besides at most 100 labelled ones that measure "
-            "the model's precision; or of pools of another split (default: all).",
+            "the model's precision; or of pools of another split (default: all, also with --scores).",
         ),
     ] = None,
     out: Annotated[Path, place_option("File of answers (.jsonl); what it has isn't asked again.")] = Path(
@@ -143,11 +143,11 @@ def label_ask(
     """
     from icalib.api.labels import label_ask as ask
     from icalib.labelling.ask import PROMPT
-    from icalib.labelling.soft_labels import described
+    from icalib.labelling.soft_labels import MIN_CHECKED, described
 
     def before(plan: AskPlan) -> None:
         tokens = plan.prompt_tokens + plan.reply_tokens
-        cost = f"; at most {tokens * price_per_million_tokens / 1e6:.2f} in all" if price_per_million_tokens else ""
+        cost = f"; about {tokens * price_per_million_tokens / 1e6:.2f} in all" if price_per_million_tokens else ""
         say(f"The model is asked: {PROMPT}")
         say(
             f"{plan.num_pools} pools, {plan.num_checked} of them labelled; {plan.num_requests} aren't answered yet. "
@@ -175,7 +175,9 @@ def label_ask(
         say(f"refused: {len(reasons)} pools, {named} ({reasons[0]}). The same command asks about them again")
     if found.checked.num_checked:
         say(described(found.checked))
-    if split == "train" and len(found.unclear) + found.num_none < found.num_pools:
+    if scores is not None:
+        say(f"next: icalib evaluate RUN --data {_typed(data)} --judged FILLED --judge {_typed(scores)}")
+    elif split == "train" and found.checked.num_checked >= MIN_CHECKED:
         say(f"next: icalib label import {_typed(found.path)} --data {_typed(data)} --out NEW_POOLS")
 
 
@@ -200,6 +202,12 @@ def label_import(
         f"{location(found.path)}: {found.num_annotated} pools annotated; {found.num_labelled} of {found.num_training} "
         "training pools are labelled"
     )
+    if found.annotators:
+        say(f"by {', '.join(found.annotators[:5])}{' …' * (len(found.annotators) > 5)}")
+    if found.num_replaced:
+        say(f"replaced: {found.num_replaced} earlier answers of the same annotators about the same pools")
+    if found.num_older:
+        say(f"left out: {found.num_older} answers, of which the folder has later ones of the same annotators")
     if found.num_known:
         low, high = found.confirmed_interval
         say(

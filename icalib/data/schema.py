@@ -145,6 +145,7 @@ POOL_SCHEMA = pa.schema(
 
 POOLS_VERSION = 1
 POOLS_FILE = "pools.json"
+ANNOTATIONS_FILE = "annotations.parquet"  # who said what, beside pools that annotators labelled
 """Metadata beside the three Parquet files, written last: a folder without it is not a pool set."""
 
 

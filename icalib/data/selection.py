@@ -28,8 +28,9 @@ class Selection(Settings):
     limit: Limit = Field(default={})
     """Maximum number of pools of a split; the labelled fraction is then one of the limited training pools."""
     label_seed: int | None = None
-    """Seed that draws the labelled pools among those whose label is known, those with intents first; None takes the
-    order of `prepare`, which is the same in all runs. Smaller fractions are contained in larger ones with either."""
+    """Seed that draws the labelled pools among those whose label is known: block by block of a `label_order` with gaps,
+    which has annotated ones first, then those with intents. None takes the order of `prepare`, which is the same in all
+    runs. Smaller fractions are contained in larger ones with either."""
     labelled_first: tuple[int, ...] = Field(default=(), exclude_if=lambda rows: not rows)
     """Rows of training pools with known labels that become labelled before all others; those that the limit would leave
     out take the places of the last ones within it."""
@@ -50,7 +51,8 @@ class Selection(Settings):
         """
         size = min(len(label_order), self.limit.get(split, len(label_order)))
         if split == "train":
-            order = np.where(label_order < 0, len(label_order) + np.arange(len(label_order)), label_order)
+            behind = label_order.max(initial=0) + 1
+            order = np.where(label_order < 0, behind + np.arange(len(label_order)), label_order)
             ranked = np.argsort(order, kind="stable")[:size]
             num_known = int((label_order[ranked] >= 0).sum())
             wanted = math.ceil(round(self.labelled_fraction * size, 6))  # 0.07 · 100 is a little more than 7
@@ -58,7 +60,7 @@ class Selection(Settings):
             if self.label_seed is not None:
                 rng = np.random.default_rng(child_seed(self.label_seed, "labelled pools"))
                 known, unknown = np.split(ranked, [num_known])
-                blocks = np.split(known, np.flatnonzero(np.diff(label_order[known]) > 1) + 1)  # with intents first
+                blocks = np.split(known, np.flatnonzero(np.diff(label_order[known]) > 1) + 1)
                 ranked = np.concatenate([*map(rng.permutation, blocks), unknown])
             if self.labelled_first:
                 first = np.array(self.labelled_first, np.int64)

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icalib.core.parquet import read_parquet
-from icalib.data.schema import Pool
+from icalib.data.schema import ANNOTATIONS_FILE, Pool
 from icalib.data.sources.records import Raw
 from icalib.data.sources.rows import read_rows, row_of
 
-ANNOTATIONS_FILE = "annotations.parquet"
-"""Beside the pools that were labelled with it."""
 ANNOTATION_SCHEMA = pa.schema(
     [
         ("pool_id", pa.string()),

@@ -123,6 +123,8 @@ def ask(
     pool_set = read_pool_set(data)
     right = Labels(data, pool_set).right(data) if split == "train" else {}
     # scores are for `evaluate --judge`, which needs those of labelled pools, too
+    if scores is not None:
+        number = number or pool_set.num_pools[split]
     max_checked = MAX_CHECKED if scores is None else max(MAX_CHECKED, number or 0)
     pools = chosen_pools(data, split, number, right, max_checked)
     requests: dict[Key, _Request] = {}

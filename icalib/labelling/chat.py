@@ -121,6 +121,8 @@ class Chat:
             refused = RefusedRequestError if error.code in _UNFIT else EndpointError
             cure = "Check --url, --model and --key-variable"
             raise self._error(f"answers {error.code} ({said})", cure, refused) from None
+        except TimeoutError:
+            raise _BusyError(f"didn't answer within {_TIMEOUT_S:g} s") from None
         except (OSError, http.client.HTTPException) as error:
             raise _BusyError(f"can't be reached ({shortened(str(error) or type(error).__name__)})") from None
         if promised.isdecimal() and len(content) < min(int(promised), _MAX_BYTES + 1):

@@ -15,6 +15,7 @@ from icalib.data.sources.records import Raw
 from icalib.data.sources.rows import kind_of
 from icalib.labelling import label_studio, model_answers
 from icalib.labelling.annotations import (
+    Annotation,
     Answer,
     annotations_by_pool,
     by_model,
@@ -65,6 +66,9 @@ class Imported:
     Args:
         path: the folder.
         num_annotated: pools of the file that have a label now.
+        annotators: people who gave the file's answers.
+        num_replaced: their answers that differ from an earlier one of the same person about the same pool.
+        num_older: their answers that don't count, since the folder has later ones of the same person.
         num_labelled, num_training: labelled and all training pools of the folder.
         unfinished: pools of the file without a finished answer.
         conflicts: pools of the file whose annotators disagree, which get no label.
@@ -79,6 +83,9 @@ class Imported:
 
     path: Path
     num_annotated: int
+    annotators: tuple[str, ...]
+    num_replaced: int
+    num_older: int
     num_labelled: int
     num_training: int
     unfinished: tuple[str, ...]
@@ -128,6 +135,8 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     annotations = list(latest([*earlier, *finished]))
     by_pool = annotations_by_pool([one for one in annotations if not by_model(one)])
     of_people = [one.pool_id for one in finished if not by_model(one)]
+    before, kept = _by_person(earlier), _by_person(annotations)
+    given = _by_person(finished)
     verdicts = {name: majority(by_pool[name], len(targets[name].candidates)) for name in of_people}
     conflicts = tuple(name for name, right in verdicts.items() if right is None)
     labels = Labels(data, pool_set)
@@ -151,6 +160,9 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     return Imported(
         path=out,
         num_annotated=len(verdicts) - len(conflicts),
+        annotators=tuple(sorted({name for _, name in given})),
+        num_replaced=sum(key in before and kept[key].right != before[key].right for key in given),
+        num_older=sum(key in before and kept[key] is before[key] for key in given),
         num_labelled=len(labels.labelled),
         num_training=labels.num_pools,
         unfinished=tuple(dict.fromkeys(one.pool_id for one in answers if one.pool_id not in answered)),
@@ -163,6 +175,11 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
         new_intents=tuple(sorted(labels.intents.difference(pool_set.intents))),
         soft_labels=soft.sources,
     )
+
+
+def _by_person(annotations: Sequence[Annotation]) -> dict[tuple[str, str], Annotation]:
+    """Return the last of people's annotations by pool and annotator."""
+    return {(one.pool_id, one.annotator): one for one in annotations if not by_model(one)}
 
 
 def _nothing_to_import(conflicts: Sequence[str]) -> tuple[str, str]:

@@ -17,8 +17,17 @@ from icalib.core.version import __version__
 from icalib.data.logs import LOGS_FILE
 from icalib.data.pool_folder import SplitWriter, described
 from icalib.data.pools import iter_pools, prepared_inputs, read_column
-from icalib.data.schema import NONE_RIGHT, POOLS_FILE, SPLITS, UNKNOWN_LABEL, PoolSet, Split, right_indices
-from icalib.labelling.annotations import ANNOTATIONS_FILE, Annotation, write_annotations
+from icalib.data.schema import (
+    ANNOTATIONS_FILE,
+    NONE_RIGHT,
+    POOLS_FILE,
+    SPLITS,
+    UNKNOWN_LABEL,
+    PoolSet,
+    Split,
+    right_indices,
+)
+from icalib.labelling.annotations import Annotation, write_annotations
 from icalib.labelling.choose import labelled_rows
 from icalib.labelling.consensus import Right
 from icalib.labelling.soft_labels import NO_SOFT_LABELS, SoftLabels
@@ -65,9 +74,7 @@ class Labels:
         return {intent for turns in self._intents.values() for intents in turns for intent in intents}
 
     def applied(self, data: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yield a split's rows; training pools with their labels and order: labelled ones first, then known ones as
-        before, with the gap that was between them, and −1 for others.
-        """
+        """Yield a split's rows; training pools with their labels and `label_order_after`, −1 for others."""
         rows = (row for batch in iter_pools(data, split) for row in batch.to_pylist())
         if split != "train":
             yield from rows
@@ -81,16 +88,17 @@ class Labels:
 
 
 def label_order_after(order_N: npt.NDArray[Any], labelled: Sequence[int], changed: Set[int]) -> dict[int, int]:
-    """Return the `label_order` of rows of N pools that have one: of the labelled, then of the others that haven't
-    changed, with the gap between those with intents and without that is in `order_N`.
+    """Return the `label_order` of rows of N pools that have one: of the labelled, then, after a gap, of others that
+    haven't changed, with the gap between those with intents and without that is in `order_N`.
     """
     ranked = np.argsort(order_N, kind="stable")
     ranked = ranked[order_N[ranked] >= 0]
-    (gaps,) = np.nonzero(np.diff(order_N[ranked]) > 1)
-    behind = {*ranked[gaps[0] + 1 :].tolist()} if len(gaps) else set[int]()
+    num_gaps = np.append(0, np.cumsum(np.diff(order_N[ranked]) > 1))  # before each
     order = {row: index for index, row in enumerate(labelled)}
-    others = [row for row in ranked.tolist() if row not in order and row not in changed]
-    return order | {row: index + (row in behind) for index, row in enumerate(others, len(order))}
+    others = [(row, gaps) for row, gaps in zip(ranked.tolist(), num_gaps.tolist(), strict=True)]
+    others = [(row, gaps) for row, gaps in others if row not in order and row not in changed]
+    first = others[0][1] - bool(order) if others else 0
+    return order | {row: index + gaps - first for index, (row, gaps) in enumerate(others, len(order))}
 
 
 def write_relabelled(

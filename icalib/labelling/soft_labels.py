@@ -42,7 +42,7 @@ def described(source: SoftLabelSource) -> str:
     """Return how precise a model is, in a phrase."""
     low, high = precision_interval(source)
     fraction = source.num_right / max(1, source.num_checked)
-    return f"{source} ({fraction:.0%}, 95 % interval {low:.0%}–{high:.0%})"
+    return f"{source} ({fraction:.0%}, 95 % interval {low:.0%}–{high:.0%}, if the labelled pools were drawn at random)"
 
 
 @dataclass(frozen=True)

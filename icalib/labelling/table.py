@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
@@ -62,9 +61,9 @@ def read_table(path: Path) -> Iterator[Answer]:
 
     Rows without a name are of the pool's only annotator if they don't repeat a candidate of theirs, else of one with
     the file's name. Of a pool with a 1, empty rows are 0; a pool with neither a 1 nor a 0 in every row is unfinished.
-    The time of an answer is the file's. A DataError names the line of a row that is not valid.
+    An answer has no time, so that the file that is imported last counts: a file's own changes when it is unpacked or
+    copied. A DataError names the line of a row that is not valid.
     """
-    when = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     table = list(_rows(path))
     only_annotators = _only_annotators(table)
     groups: dict[tuple[str, str], dict[int, _Row]] = {}
@@ -85,7 +84,7 @@ def read_table(path: Path) -> Iterator[Answer]:
         marks = [row.mark for row in rows]
         finished = any(marks) or None not in marks
         right = tuple(index for index, mark in enumerate(marks) if mark)
-        annotation = Annotation(pool_id, annotator, when, right) if finished else None
+        annotation = Annotation(pool_id, annotator, None, right) if finished else None
         yield Answer(first, pool_id, tuple(row.text for row in rows), annotation)
 
 

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.files import FOLDER_NAME
-from icalib.data.pools import read_column
+from icalib.data.pools import read_column, read_pool_set
+from icalib.data.schema import ANNOTATIONS_FILE
 from icalib.data.selection import Fraction, Limit, Selection
 from icalib.methods.method import Method
 
@@ -45,4 +48,17 @@ class RunConfig(Settings):
 
     def num_labelled(self) -> int:
         """Return the number of labelled pools."""
-        return len(self.selection.rows("train", "labelled", read_column(self.data, "train", "label_order")))
+        return len(self._labelled_order())
+
+    def num_unannotated(self) -> int:
+        """Return how many labels come from the source alone, of pools of which annotators have labelled others."""
+        pool_set = read_pool_set(self.data)
+        if ANNOTATIONS_FILE not in pool_set.files or pool_set.default_labelled_fraction is None:
+            return 0
+        num_annotated = round(pool_set.default_labelled_fraction * pool_set.num_pools["train"])  # first in the order
+        return int((self._labelled_order() >= num_annotated).sum())
+
+    def _labelled_order(self) -> npt.NDArray[np.int64]:
+        """Return the `label_order` of the labelled pools."""
+        order = read_column(self.data, "train", "label_order")
+        return order[self.selection.rows("train", "labelled", order)]

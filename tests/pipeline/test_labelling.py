@@ -62,6 +62,9 @@ def test_labels_of_annotators_reach_the_next_run(
     assert pool_set.default_labelled_fraction is not None
     again = small_settings("bert", tmp_path / "labelled", tiny_bert, domain_pretraining=None)
     again = again.model_copy(update={"labelled": pool_set.default_labelled_fraction})
+    assert again.num_unannotated() == 0
+    every = again.model_copy(update={"labelled": 1.0})
+    assert every.num_unannotated() == every.num_labelled() - again.num_labelled() > 0
     order = read_column(tmp_path / "labelled", "train", "label_order")
     labelled = again.selection.rows("train", "labelled", order).tolist()
     rows = rows_of(tmp_path / "labelled", ids)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +73,9 @@ def test_a_table_comes_back_as_labels_that_come_first_after_earlier_ones(
     assert [after[one].model_dump(include=same) for one in others] == [
         before[one].model_dump(include=same) for one in others
     ]
-    assert sorted(pool.label_order for pool in after.values()) == list(range(len(before)))
+    orders = sorted(pool.label_order for pool in after.values())
+    num_labelled = found.num_labelled  # others follow after a gap
+    assert orders == [*range(num_labelled), *range(num_labelled + 1, len(before) + 1)]
     assert pool_set.digest == pools_digest(tmp_path / "new") != read_pool_set(tiny_pools).digest
     assert pool_set.num_unanswerable == {"train": 1}
     assert pool_set.num_several_right == {"train": 1}
@@ -197,13 +200,46 @@ def test_pools_with_intents_still_come_first_when_labels_are_drawn() -> None:
     assert found == {
         rows[0]: 0,
         rows[6]: 1,
-        rows[2]: 2,
-        rows[3]: 3,
-        **{rows[n]: i for i, n in enumerate((4, 5, 7, 8, 9), 5)},
+        rows[2]: 3,
+        rows[3]: 4,
+        **{rows[n]: i for i, n in enumerate((4, 5, 7, 8, 9), 6)},
     }
     again = np.array([found.get(row, -1) for row in range(10)])
-    drawn = Selection(labelled_fraction=0.4, label_seed=3).rows("train", "labelled", again)
-    assert set(drawn) == {rows[0], rows[6], rows[2], rows[3]}
+    for seed in range(9):
+        drawn = {
+            n: set(Selection(labelled_fraction=n / 10, label_seed=seed).rows("train", "labelled", again).tolist())
+            for n in (2, 4, 9, 10)
+        }
+        assert drawn[2] == {rows[0], rows[6]}  # what annotators said comes before what no one checked
+        assert drawn[4] == {rows[0], rows[6], rows[2], rows[3]}
+        assert drawn[9] == drawn[10] - {rows[1]}  # forgotten, so that it never becomes labelled
+
+
+def test_of_one_annotators_tables_the_last_import_counts_and_what_it_replaces_is_counted(
+    tiny_pools: Path, batch: Path, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    found = label_import(filled_table(batch, tmp_path / "filled.csv", lambda pool_id: [0], ""), tiny_pools, one)
+    assert (found.annotators, found.num_replaced, found.num_older) == (("filled",), 0, 0)
+    other = tmp_path / "other" / "filled.csv"
+    other.parent.mkdir()
+    filled_table(batch, other, lambda pool_id: [1], "")
+    os.utime(other, (0, 0))  # as an archive may have it
+    found = label_import(other, one, two)
+    assert (found.num_annotated, found.num_replaced, found.num_older) == (6, 6, 0)
+    assert {annotation.right for annotation in read_annotations(two)} == {(1,)}
+
+
+def test_an_answer_that_is_older_than_the_folders_is_counted_as_left_out(
+    tiny_pools: Path, tasks: Path, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    label_import(exported(tasks, tmp_path / "new.json", {"ann": lambda pool_id: [0]}), tiny_pools, one)
+    old = exported(tasks, tmp_path / "old.json", {"ann": lambda pool_id: [1]})
+    old.write_text(old.read_text().replace("2026-01-01", "2025-01-01"))
+    found = label_import(old, one, two)
+    assert (found.num_replaced, found.num_older) == (0, 6)
+    assert {annotation.right for annotation in read_annotations(two)} == {(0,)}
 
 
 def test_later_files_add_to_earlier_annotations(tiny_pools: Path, batch: Path, tasks: Path, tmp_path: Path) -> None:
