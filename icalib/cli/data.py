@@ -73,7 +73,12 @@ class PoolSetOptions:
         Path | None, typer.Option(help="JSON file with the names of intents by the source's own labels (docs/data.md).")
     ] = None
     num_candidates: Annotated[
-        int | None, typer.Option("--candidates", min=2, help="Candidates of a pool, with the right one; default: 10.")
+        int | None,
+        typer.Option(
+            "--candidates",
+            min=2,
+            help="Candidates of a pool, with the right one; default: 10, or all that ready pools have.",
+        ),
     ] = None
     negative_sampler: Annotated[
         str | None,

@@ -147,7 +147,8 @@ def _records(
         if settings.answers == "accepted" and not source.accepted_only:
             raise _unmarked(source)
         row = {**pool.model_dump(), "split": _split(pool, corpus, settings)}
-        keeps_all = source.keeps_all_candidates and settings.protocol is None
+        is_asked = settings.protocol is not None or "num_candidates" in settings.model_fields_set
+        keeps_all = source.keeps_all_candidates and not is_asked
         if not keeps_all and len(pool.candidates) > settings.num_candidates:
             row |= _cut(pool, settings.num_candidates, source.left_out)
         yield [{**row, "context": row["context"][-settings.context_turns :]}]

@@ -107,6 +107,7 @@ class PoolWriter:
             order = label_order(corpus.has_intents, corpus.label_known, self.seed)
         with SplitWriter(self.folder, split, self.inputs) as writer:
             for number, row in enumerate(spill.rows()):
+                response = row["candidates"][:1]  # copies are counted by it, also where it is taken out
                 wrong = [] if negatives is None else [spill.response(other) for other in negatives[number].tolist()]
                 if loses_right is None:
                     row["candidates"] += wrong
@@ -115,12 +116,12 @@ class PoolWriter:
                 else:
                     row["candidates"] += wrong[:-1]
                 row["label_order"] = -1 if order is None else int(order[number])
-                writer.add(self._shuffled(row))
+                writer.add(self._shuffled(row, response))
                 if (number + 1) % ROW_GROUP == 0 or number == spill.num_rows - 1:
                     progress(f"write {split}", number + 1, spill.num_rows)
         self.splits[split] = writer
 
-    def _shuffled(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _shuffled(self, row: dict[str, Any], response: list[str]) -> dict[str, Any]:
         """Return the row with its candidates in an order that depends on the seed and the pool's id alone."""
         candidates = row["candidates"]
         self.num_candidates = max(self.num_candidates, len(candidates))
@@ -130,7 +131,7 @@ class PoolWriter:
         row["label"] = order.index(row["label"]) if row["label"] >= 0 else row["label"]
         row["also_right"] = sorted(map(order.index, row["also_right"]))
         texts = [utterance["text"] for utterance in row["context"]]
-        self.leaks.add(row["dialog_id"], row["split"], [*texts, *candidates[:1]])
+        self.leaks.add(row["dialog_id"], row["split"], [*texts, *response])
         return row
 
 

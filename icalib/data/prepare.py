@@ -47,8 +47,8 @@ def prepare(
 ) -> PoolSet:
     """Write a source's pools to the folder `out`, whole or not at all; with the same inputs return an existing one.
 
-    A source that holds ready pools keeps their candidates, or the first `num_candidates` of ranked lists. The order of
-    candidates is always shuffled by seed, so a position says nothing.
+    A source that holds ready pools keeps their candidates, or the first `num_candidates` of ranked lists, and of others
+    where a number was asked for. The order of candidates is always shuffled by seed, so a position says nothing.
 
     Args:
         logs: sources of whole dialogues outside the pools, for domain pre-training; they may contain the source's.

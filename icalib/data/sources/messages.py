@@ -134,11 +134,13 @@ def _without_nulls(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _detects_jsonl(path: Path) -> bool:
-    """Whether the first line is a dialogue, or can't be read in a file that is named so."""
+    """Whether the first line that can be read is a dialogue, or none of some can in a file that is named so."""
     if not path.is_file():
         return False
     with suppress(DataError):
-        return any("utterances" in row_of(line) for line in islice(read_lines(path), 1))
+        for line in islice(read_lines(path), _NUM_TRIED):
+            with suppress(DataError):
+                return "utterances" in row_of(line)
     return plain_name(path).endswith(".jsonl")
 
 

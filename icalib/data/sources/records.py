@@ -157,7 +157,8 @@ class Source:
     last_turn_only: bool = False
     """The last utterance of each dialogue is its only response (contexts of such sources overlap)."""
     keeps_all_candidates: bool = True
-    """Ready pools keep all their candidates; false: as many as were asked for, the first right and wrong ones."""
+    """Ready pools keep all their candidates unless a number was asked for; false: no more than the default, too, the
+    first right and wrong ones."""
     accepted_only: bool = False
     """The right candidates of its ready pools are accepted answers."""
     understood: str = ""

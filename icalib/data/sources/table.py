@@ -149,8 +149,11 @@ class _Table:
         if role == "skip":
             self.left_out[SKIPPED] += 1
             return
-        is_answer = row.get(self.columns.get("is_answer", ""))
-        yield {"speaker": role, "text": text, "is_answer": None if is_answer == "" else is_answer}
+        mark = row.get(self.columns.get("is_answer", ""))
+        is_answer = (
+            {"": None, "1.0": True, "0.0": False}.get(mark, mark) if isinstance(mark, str) else mark
+        )  # as pandas
+        yield {"speaker": role, "text": text, "is_answer": is_answer}
 
 
 def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) -> Source:

@@ -470,3 +470,16 @@ def test_all_tables_of_a_folder_have_the_columns_and_some_of_them_rows(tmp_path:
         dialogues(tmp_path)
     with pytest.raises(DataError, match="no rows"):
         dialogues(tmp_path / f"a.{suffix}")
+
+
+def test_a_broken_first_line_does_not_hide_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text('{"messages": [\n' + json.dumps({"messages": [{"role": "user", "content": "Hi."}]}) + "\n")
+    assert open_source(path).reader == "messages"
+
+
+def test_marks_of_accepted_answers_in_a_table_may_be_as_pandas_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "chats.csv"
+    path.write_text("id,sender,text,is_answer\n1,customer,It hums.,\n1,agent,Restart it.,1.0\n1,agent,Hm.,0.0\n")
+    (found,) = dialogues(path)
+    assert [turn.is_answer for turn in found.utterances] == [None, True, False]

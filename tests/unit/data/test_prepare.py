@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.damage import DAMAGES, Damage
 from helpers.pool_folders import pools_digest, read_pools
+from helpers.raw_corpora import write_udc
 from helpers.stores import Machines
 
 from icalib.core.component import validated
@@ -77,6 +78,16 @@ def test_pools_are_complete_and_correct(prepared: tuple[Path, Path]) -> None:
             assert texts.issuperset(pool.candidates)
             own = {u["text"] for u in utterances}
             assert len(own.intersection(pool.candidates)) == 1
+
+
+def test_ready_pools_are_cut_to_the_candidates_that_are_asked_for(tmp_path: Path) -> None:
+    folder = write_udc(tmp_path)
+    for number in (None, 4):
+        given = {} if number is None else {"num_candidates": number}
+        prepare(folder, tmp_path / f"{number}", PrepareSettings(format="udc", **given))
+        pools = read_pools(tmp_path / f"{number}")
+        assert {len(pool.candidates) for pool in pools} == {number or 10}
+        assert all(0 <= pool.label < len(pool.candidates) for pool in pools)
 
 
 def test_rows_come_in_the_order_asked(prepared: tuple[Path, Path]) -> None:

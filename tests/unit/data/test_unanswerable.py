@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,19 @@ def test_the_fraction_of_each_split_loses_its_right_candidate_for_another_wrong_
             assert (right in pool.candidates) == (pool.label >= 0)
             assert pool.label < 0 or pool.candidates[pool.label] == right
             assert (pool.label_order >= 0) == (split == "train")  # that none is right is known
+
+
+def test_copies_across_splits_are_counted_by_the_reply_that_was_taken_out(dialogues: Path, tmp_path: Path) -> None:
+    turns = [{"speaker": "user", "text": "Hello, it hums again."}, {"speaker": "agent", "text": "Which one is it?"}]
+    copies = [{"dialog_id": f"{split}{n}", "split": split, "utterances": turns} for split in SPLITS for n in range(9)]
+    path = tmp_path / "copied.jsonl"
+    path.write_text(dialogues.read_text() + "".join(json.dumps(one) + "\n" for one in copies))
+    found: list[str] = []
+    for fraction in (0.0, 0.5):
+        settings = PrepareSettings(num_candidates=4, unanswerable=fraction)
+        prepare(path, tmp_path / f"{fraction}", settings, note=found.append)
+    before, after = (text for text in found if "other splits" in text or "another split" in text)
+    assert before == after
 
 
 def test_the_draw_is_seeded_and_a_smaller_fraction_is_contained_in_a_larger_one(
