@@ -93,7 +93,8 @@ def label_order_after(order_N: npt.NDArray[Any], labelled: Sequence[int], change
     """
     ranked = np.argsort(order_N, kind="stable")
     ranked = ranked[order_N[ranked] >= 0]
-    num_gaps = np.append(0, np.cumsum(np.diff(order_N[ranked]) > 1))  # before each
+    ascending = order_N[ranked]
+    num_gaps = np.cumsum(np.diff(ascending, prepend=ascending[:1]) > 1)  # before each
     order = {row: index for index, row in enumerate(labelled)}
     others = [(row, gaps) for row, gaps in zip(ranked.tolist(), num_gaps.tolist(), strict=True)]
     others = [(row, gaps) for row, gaps in others if row not in order and row not in changed]

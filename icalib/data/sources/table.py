@@ -57,6 +57,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
 REQUIRED = ("id", "sender", "text")
+_MARKS = {"": None, "1.0": True, "0.0": False}  # as pandas writes columns with gaps
 TWICE = "rows of a conversation that are the same as another"
 
 
@@ -150,9 +151,7 @@ class _Table:
             self.left_out[SKIPPED] += 1
             return
         mark = row.get(self.columns.get("is_answer", ""))
-        is_answer = (
-            {"": None, "1.0": True, "0.0": False}.get(mark, mark) if isinstance(mark, str) else mark
-        )  # as pandas
+        is_answer = _MARKS.get(mark, mark) if isinstance(mark, str) else mark
         yield {"speaker": role, "text": text, "is_answer": is_answer}
 
 

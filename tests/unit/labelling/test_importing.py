@@ -215,6 +215,10 @@ def test_pools_with_intents_still_come_first_when_labels_are_drawn() -> None:
         assert drawn[9] == drawn[10] - {rows[1]}  # forgotten, so that it never becomes labelled
 
 
+def test_pools_none_of_whose_labels_was_known_get_an_order_of_those_that_are() -> None:
+    assert label_order_after(np.full(5, -1), [3, 1], {1, 3}) == {3: 0, 1: 1}
+
+
 def test_of_one_annotators_tables_the_last_import_counts_and_what_it_replaces_is_counted(
     tiny_pools: Path, batch: Path, tmp_path: Path
 ) -> None:
