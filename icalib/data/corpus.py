@@ -147,8 +147,7 @@ def _records(
         if settings.answers == "accepted" and not source.accepted_only:
             raise _unmarked(source)
         row = {**pool.model_dump(), "split": _split(pool, corpus, settings)}
-        is_asked = settings.protocol is not None or "num_candidates" in settings.model_fields_set
-        keeps_all = source.keeps_all_candidates and not is_asked
+        keeps_all = source.keeps_all_candidates and not settings.asks_for_candidates
         if not keeps_all and len(pool.candidates) > settings.num_candidates:
             row |= _cut(pool, settings.num_candidates, source.left_out)
         yield [{**row, "context": row["context"][-settings.context_turns :]}]

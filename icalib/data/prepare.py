@@ -174,8 +174,10 @@ def _write(
 
 
 def _inputs(source: Source, logs: Source | None, settings: PrepareSettings) -> dict[str, Any]:
-    logs_digest = {"logs_digest": logs.digest()} if logs else {}
-    return {"version": POOLS_VERSION, "source_digest": source.digest(), **settings.inputs(), **logs_digest}
+    more: dict[str, Any] = {"logs_digest": logs.digest()} if logs else {}
+    if source.has_whole_pools and settings.protocol is None and settings.asks_for_candidates:
+        more["cut_to"] = settings.num_candidates  # the default number, not asked for, cuts none
+    return {"version": POOLS_VERSION, "source_digest": source.digest(), **settings.inputs(), **more}
 
 
 def _opened(path: str | Path, format: str | None, settings: PrepareSettings) -> Source:

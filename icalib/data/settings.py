@@ -102,6 +102,11 @@ class PrepareSettings(Settings):
     skip_bad: bool = False
     """Leave out records that are not valid and write them to `<out>.rejected.jsonl`."""
 
+    @property
+    def asks_for_candidates(self) -> bool:
+        """Whether a number of candidates was asked for, to which ready pools are cut as well."""
+        return self.protocol is not None or "num_candidates" in self.model_fields_set
+
     def inputs(self) -> dict[str, Any]:
         """Return the settings that the pools depend on; the reader counts through the source's digest."""
         return self.model_dump(mode="json", exclude={"format"})

@@ -177,6 +177,11 @@ class Source:
         return self.dialogues is _nothing and self.answers is _nothing
 
     @property
+    def has_whole_pools(self) -> bool:
+        """Whether it has ready pools that keep all their candidates unless a number was asked for."""
+        return self.keeps_all_candidates and self.pools is not _nothing
+
+    @property
     def not_read(self) -> str:
         """A line for the user that names the files of `unread`; empty if there are none."""
         if not self.unread:

@@ -88,6 +88,8 @@ def test_ready_pools_are_cut_to_the_candidates_that_are_asked_for(tmp_path: Path
         pools = read_pools(tmp_path / f"{number}")
         assert {len(pool.candidates) for pool in pools} == {number or 10}
         assert all(0 <= pool.label < len(pool.candidates) for pool in pools)
+    with pytest.raises(SettingError, match=r"other inputs \(cut_to\)"):  # they may have more than the default
+        prepare(folder, tmp_path / "None", PrepareSettings(format="udc", num_candidates=10))
 
 
 def test_rows_come_in_the_order_asked(prepared: tuple[Path, Path]) -> None:
