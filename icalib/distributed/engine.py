@@ -22,7 +22,7 @@ from icalib.distributed.checkpoints import STATE, Checkpoints
 from icalib.models.model import Model
 from icalib.models.precision import autocast
 from icalib.training.gather import gather
-from icalib.training.local_engine import make_optimizer
+from icalib.training.local_engine import make_optimizer, save_state
 from icalib.training.settings import TrainingSettings
 
 _TAG = "ds"
@@ -59,11 +59,6 @@ def _load_weights_only(path: str, map_location: Any = None) -> Any:
             raise DamagedFileError(
                 Path(path), f"can't be read ({' '.join(str(error).split()):.200})", _FRESH
             ) from error
-
-
-def _save(state_dict: Any, path: str) -> None:
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        torch.save(state_dict, file)  # through Python, whose errors say what the disk refused
 
 
 class DeepSpeedEngine:
@@ -106,7 +101,7 @@ class DeepSpeedEngine:
             # There is nothing to reduce, but DeepSpeed would copy all gradients into flat buckets and back.
             self._engine.enable_backward_allreduce = False
         self._engine.checkpoint_engine.load = _load_weights_only  # DeepSpeed's own unpickles whatever a file holds
-        self._engine.checkpoint_engine.save = _save
+        self._engine.checkpoint_engine.save = save_state
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's forward pass in the chosen precision."""

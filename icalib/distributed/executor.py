@@ -17,7 +17,7 @@ from icalib.core.events import Emit, Progress
 from icalib.core.job import ShardedJob, keep_nothing, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import is_mirrored, local_path, location, names_in, pull
-from icalib.distributed.session import is_one_cpu_node, max_calls
+from icalib.distributed.session import UNUSABLE_GPU_CURE, is_one_cpu_node, max_calls
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
 from icalib.stages.executor import LocalExecutor
@@ -177,8 +177,8 @@ def _device(job: ShardedJob) -> torch.device:
         return torch.device("cuda")
     if ray.is_initialized() and ray.get_gpu_ids():
         raise IcalibError(
-            f"Ray counts a GPU on {platform.node()}, which torch {torch.__version__} there can't use. Install a build "
-            "of torch for the node's driver (nvidia-smi shows its CUDA version), or start Ray there with --num-gpus=0."
+            f"Ray counts a GPU on {platform.node()}, which torch {torch.__version__} there can't use. "
+            f"{UNUSABLE_GPU_CURE}"
         )
     return torch.device("cpu")
 

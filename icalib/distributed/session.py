@@ -53,6 +53,10 @@ EVERYWHERE = {
 }
 
 _CONNECT_TIMEOUT_S = 10.0
+UNUSABLE_GPU_CURE = (
+    "Install a build of torch for the node's driver (nvidia-smi shows its CUDA version), or start Ray there with "
+    "--num-gpus=0."
+)
 
 DRIVER_CPUS = "ICALIB_DRIVER_CPUS"
 """Environment variable: the CPU cores that a submitted job's own process reserves; trainings can't use them."""

@@ -29,7 +29,7 @@ from icalib.distributed.checkpoints import (
     remove_unlisted,
 )
 from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerReporter, note_progress
-from icalib.distributed.session import is_one_cpu_node, max_calls, room_for_workers
+from icalib.distributed.session import UNUSABLE_GPU_CURE, is_one_cpu_node, max_calls, room_for_workers
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
 from icalib.stages.resources import Resources
@@ -226,8 +226,7 @@ def _refuse_unusable_gpus(error: Exception) -> None:
     lines = (line for one in found for line in str(one).splitlines())
     if sign := next((line for line in lines if "NCCL built in" in line or "no GPUs found" in line), None):
         raise IcalibError(
-            f"Ray counts GPUs that torch on their nodes can't use ({sign.strip()}). Install a build "
-            "of torch for the nodes' driver (nvidia-smi shows its CUDA version), or start Ray there with --num-gpus=0; "
+            f"Ray counts GPUs that torch on their nodes can't use ({sign.strip()}). {UNUSABLE_GPU_CURE} "
             "`icalib doctor` shows each node's versions."
         ) from error
 

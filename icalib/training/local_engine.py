@@ -23,6 +23,12 @@ _CHECKPOINT = "checkpoint.pt"
 T = TypeVar("T")
 
 
+def save_state(state_dict: Any, path: str | Path) -> None:
+    """Write what torch can load, through Python, whose errors say what the disk refused."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        torch.save(state_dict, file)
+
+
 class LocalEngine:
     """Trains in one process with plain torch; `zero_stage` has no effect.
 
@@ -77,8 +83,7 @@ class LocalEngine:
         kept = {
             "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict(), "loop": json.dumps(state)
         }  # fmt: skip
-        with atomic_write(self._folder / _CHECKPOINT) as temporary, temporary.open("wb") as file:
-            torch.save(kept, file)  # through Python, whose errors say what the disk refused
+        save_state(kept, self._folder / _CHECKPOINT)
 
     def load(self) -> dict[str, Any] | None:
         """Load the last checkpoint, if one exists, and return the loop's state."""
