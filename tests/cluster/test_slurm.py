@@ -36,7 +36,7 @@ PYTHON = f"""#!/usr/bin/env bash
 while (($(wc -l <"$NOTES") < 2)); do sleep 0.05; done
 """
 # Runs the command of `ray symmetric-run` where a test says how that ends; else Ray "doesn't start".
-SRUN = """[[ " $* " != *" hostname "* ]] || hostname
+SRUN = """[[ " $* " != *" hostname "* ]] || hostname "${@: -1}"
 [[ -n ${ICALIB_EXITS-} && " $* " == *" -- "* ]] || exit 0
 while [[ $1 != -- ]]; do shift; done
 "${@:2}"
@@ -108,9 +108,17 @@ def test_nodes_find_a_token_that_only_the_user_can_read_and_that_ends_with_the_j
     assert list((workplace / ".icalib").iterdir()) == []
 
 
+@pytest.mark.parametrize("script", [EXCLUSIVE, SHARED], ids=lambda path: path.stem)
+def test_nodes_whose_own_name_is_loopback_are_reached_by_an_interface(script: Path, workplace: Path) -> None:
+    names = "#!/usr/bin/env bash\n[[ $1 == --ip-address ]] && echo 127.0.1.1 || echo 192.0.2.9 10.0.0.1\n"
+    (workplace / "bin" / "hostname").write_text(names)
+    _, calls = run(script, workplace)
+    assert values(calls[-1])["address"].startswith("192.0.2.9:")
+
+
 def test_whole_nodes_run_symmetrically(workplace: Path) -> None:
     _, (asked, started) = run(EXCLUSIVE, workplace)
-    assert asked[-7] == "--all-ip-addresses"
+    assert asked[-7] == "--ip-address"
     assert started[1:5] == ["--nodes=2", "--ntasks=2", "bash", "-c"]
     separator = started.index("--")
     options = dict(zip(started[7:separator:2], started[8:separator:2], strict=True))
