@@ -20,7 +20,7 @@ from icalib.core.process import QUIET
 from icalib.core.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from typer.core import TyperGroup
 
@@ -215,7 +215,33 @@ def command_words(job: JobFile, file: Path) -> list[str]:
                     f"{file}: `{key}` is the relative path {path}. A job runs in an unpacked copy of the code, which "
                     f"is deleted with it: give `{key}` an absolute path on storage that all nodes share, or a URI."
                 )
+    try:
+        _check_methods(job.verb, context.params)
+    except SettingError as error:
+        raise SettingError(f"{file}: {error}") from error
     return [job.verb, *words]
+
+
+def _check_methods(verb: str, found: Mapping[str, Any]) -> None:
+    """Refuse methods, presets and settings that icalib doesn't have; a project's own are left to the job."""
+    from icalib.methods.catalogue import EXTERNAL, module_path
+
+    names = found.get("methods") or [name for name in (found.get("method"),) if name]
+    bases = [name.partition("@")[0] for name in names]
+    ours = [base for base in bases if not base.startswith(EXTERNAL) and not {".", "/"} & set(base)]
+    for base in ours:
+        module_path(base)
+    texts, preset = found.get("settings") or (), found.get("preset")
+    settings = parsed_settings(texts)
+    if len(ours) < len(bases) or any(":" in str(value) for value in settings.values()) or not (settings or preset):
+        return
+    from icalib.api.settings import UNTRAINED, check_preset, check_settings, composed
+
+    if verb == "run":
+        composed(names[0], preset, settings)
+    elif verb in ("compare", "curve"):
+        check_preset(preset, names)
+        check_settings(settings, [composed(name, preset, settings, lenient=True) for name in (*UNTRAINED, *names)])
 
 
 def _option_words(key: str, value: Any) -> list[str]:

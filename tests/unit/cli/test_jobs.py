@@ -45,7 +45,7 @@ def test_options_are_those_of_the_command_line() -> None:
 
 @pytest.mark.parametrize("value", [2, 0.01, 1e-5, True, None, "platt", "0.1", "true", "", [1, 2], {"scope": "ffn"}])
 def test_a_setting_arrives_as_it_was(value: Any) -> None:
-    *_, option, setting = words("run", ["icast"], **HERE, set={"regime.x": value})
+    *_, option, setting = words("run", ["my_lab.idea7"], **HERE, set={"regime.x": value})
     assert option == "--set"
     (arrived,) = parsed_settings([setting]).values()
     # YAML reads 1e-5 as text, wherever it stands; the settings take it for the number it is
@@ -63,11 +63,25 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
         ("run", ["icast"], {"data": "/pools"}, "`options.runs` is the relative path runs"),
         ("compare", ["icast"], {**HERE, "shift": ["/a", "b"]}, "`options.shift` is the relative path b"),
         ("run", ["icast"], {**HERE, "limit": ["train=9", "test=9"]}, "`options.limit` has 2 values, and takes one"),
+        ("run", ["icats"], HERE, "no method `icats`. Did you mean `icast`"),
+        ("run", ["icast"], {**HERE, "set": {"regime.num_round": 2}}, "num_round"),
+        ("run", ["icast"], {**HERE, "preset": "papr"}, "has no preset `papr`"),
+        ("compare", ["bert", "icats"], HERE, "no method `icats`"),
+        ("compare", ["bert", "icast"], {**HERE, "set": {"regime.num_round": 2}}, "Did you mean `regime.num_rounds`?"),
+        ("curve", ["bert"], {**HERE, "preset": "papr"}, "none of these methods has a preset `papr`"),
+        ("sweep", ["icast_tpe"], {**HERE, "method": "icats"}, "no method `icats`"),
     ],
 )
 def test_invalid_jobs_are_refused(verb: str, arguments: list[str], options: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=f"^job.yaml: .*{re.escape(said)}"):
         words(verb, arguments, **options)
+
+
+def test_what_a_project_defines_is_left_to_the_job() -> None:
+    assert words("run", ["my_lab.methods.idea7"], **HERE, set={"my.own": 1})[:2] == ["run", "my_lab.methods.idea7"]
+    assert words("run", ["icast"], **HERE, set={"head": "my_lab.heads:Mine"})[:2] == ["run", "icast"]
+    assert words("run", ["/runs/x/config.yaml"], runs="/runs")[:2] == ["run", "/runs/x/config.yaml"]
+    assert words("compare", ["external:/models/reranker", "bert"], **HERE)[0] == "compare"
 
 
 def test_what_jobs_print_can_not_control_the_terminal(monkeypatch: pytest.MonkeyPatch, icalib: Any) -> None:
