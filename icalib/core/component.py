@@ -132,14 +132,20 @@ def is_ours(owner: type[Component]) -> bool:
 
 
 def edition(owner: type[Component]) -> str:
-    """Return the digest of the file that a class from outside was imported from, empty for ours and notebooks' classes.
+    """Return the digest of the file that a class from outside was imported from, empty for ours.
 
-    A SettingError says that the file was edited since: this process has the old code, and workers import the new one.
+    A SettingError says that there is no file, as in a notebook, where cached results of an earlier definition would be
+    taken for this one's; or that it was edited since: this process has the old code, and workers import the new one.
     """
     if owner._edition != _edition_now(owner):  # pyright: ignore[reportPrivateUsage]
         raise SettingError(
             f"{sys.modules[owner.__module__].__file__} was edited after it was imported. Start this process again: its "
             "results would be of the earlier code."
+        )
+    if not is_ours(owner) and not owner._edition:  # pyright: ignore[reportPrivateUsage]
+        raise SettingError(
+            f"`{import_path(owner)}` is in no file, so that icalib can't see when it changes. Write it to a module (in "
+            "a notebook by `%%writefile my_lab.py`) and name it by its import path."
         )
     return owner._edition  # pyright: ignore[reportPrivateUsage]
 
@@ -149,7 +155,7 @@ def _edition_now(owner: type[Component]) -> str:
 
 
 def module_digest(name: str) -> str:
-    """Return the digest of the file that a module was imported from, empty for notebooks."""
+    """Return the digest of the file that a module was imported from, empty if there is none."""
     file = getattr(sys.modules.get(name), "__file__", None)
     return file_digest(file)[:16] if file is not None and is_file(Path(file)) else ""
 

@@ -130,8 +130,7 @@ class Extensions(Generic[T]):
 
     def load(self, name: str) -> T:
         """Return the component with a name (`udc`) or at an import path (`my_lab.readers:zendesk`)."""
-        path = self.builtin.get(name) or (name if ":" in name else self._installed_path(name))
-        module_name, _, attribute = path.partition(":")
+        module_name, _, attribute = self._path(name).partition(":")
         found = import_object(module_name, attribute, f"object for {self.setting}")
         if not isinstance(found, self.kind):
             raise SettingError(
@@ -139,6 +138,13 @@ class Extensions(Generic[T]):
                 f"{self.kind.__module__}.{self.kind.__name__}. Define one in that module and name it."
             )
         return found
+
+    def module_outside(self, name: str) -> str | None:
+        """Return the module of a component that isn't icalib's own; None for those."""
+        return None if name in self.builtin else self._path(name).partition(":")[0]
+
+    def _path(self, name: str) -> str:
+        return self.builtin.get(name) or (name if ":" in name else self._installed_path(name))
 
     def _installed(self) -> dict[str, str]:
         """Return the import paths in the entry-point group; this reads the metadata of all installed packages."""

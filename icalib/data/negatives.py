@@ -148,7 +148,7 @@ def _scored(block: QueryBlock, index: Path, num_rows: int) -> Iterator[tuple[Row
                 )
             if number <= wanted:
                 yield rows, scores
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise failed(f"{what} failed", error) from error
     if number != wanted:
         raise SettingError(f"{what} yielded {number} times for {wanted} queries; expected once for each.")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from icalib.core.component import module_digest
 from icalib.core.contents import facts_of
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import write_json
@@ -177,6 +178,12 @@ def _inputs(source: Source, logs: Source | None, settings: PrepareSettings) -> d
     more: dict[str, Any] = {"logs_digest": logs.digest()} if logs else {}
     if source.has_whole_pools and settings.protocol is None and settings.asks_for_candidates:
         more["cut_to"] = settings.num_candidates  # the default number, not asked for, cuts none
+    for what, module in (
+        ("reader", READERS.module_outside(source.reader)),
+        ("negative_sampler", NEGATIVE_SAMPLERS.module_outside(settings.negative_sampler)),
+    ):
+        if module:  # so that an edited one is noticed
+            more[f"{what}_digest"] = module_digest(module)
     return {"version": POOLS_VERSION, "source_digest": source.digest(), **settings.inputs(), **more}
 
 

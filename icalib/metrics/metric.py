@@ -168,21 +168,26 @@ class Metric:
             found = np.asarray(self._values(samples), np.float64)
         except MemoryError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise failed(f"the metric {self.name!r}", error) from error
         if found.shape != samples.times.shape[:1]:
-            raise SettingError(
-                f"the metric {self.name!r} returned values of shape {found.shape}; expected one for each of "
-                f"{len(samples.times)} samples from `function`, or for each of {samples.evaluation.scores.num_pools} "
-                "pools from `per_pool`."
-            )
+            raise self._unfit(f"values of shape {found.shape}", samples)
         return found
 
     def _values(self, samples: PoolSamples) -> FloatArray:
         if self.function is not None:
             return self.function(samples)
         assert self.per_pool is not None  # checked at construction
+        found = np.asarray(samples.evaluation.once(self.per_pool))
+        if found.shape != (samples.evaluation.scores.num_pools,) or found.dtype.kind not in "fiub":
+            raise self._unfit(f"values of shape {found.shape}, {found.dtype}", samples)
         return samples.mean(self.per_pool)
+
+    def _unfit(self, found: str, samples: PoolSamples) -> SettingError:
+        return SettingError(
+            f"the metric {self.name!r} returned {found}; expected a number for each of {len(samples.times)} samples "
+            f"from `function`, or for each of {samples.evaluation.scores.num_pools} pools from `per_pool`."
+        )
 
     def value(self, scores: PoolScores | Evaluation) -> float:
         """Return its value on scored pools; without an `Evaluation` the decision threshold is 0.5."""

@@ -24,7 +24,7 @@ from icalib.scoring.column import Column, Columns, LoadedPart, View, added, scor
 from icalib.scoring.gain import AUTHORS_CHOICE, IntentChoice, Shard
 from icalib.scoring.offsets import Offsets
 from icalib.scoring.scores import intent_shard, pair_columns
-from icalib.uncertainty.estimator import AbstractEstimator
+from icalib.uncertainty.estimator import AbstractEstimator, check_values, checked_components
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _view_column(
             pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.ranker.layout, context.device)
             with torch.inference_mode(), autocast(context.device, context.precision):
                 model = BatchModel(context.ranker, pairs, child_seed(seed, view, number), context.max_tokens)
-                components = context.estimator.components(model)
+                components = checked_components(context.estimator, model, len(inputs.pairs(batch)))
             values.append(torch.stack([components.mean_SB.double(), components.var_SB.double()]))
     finally:
         _set_training(context.ranker, False)
@@ -145,6 +145,7 @@ def _view_column(
     found_2SN = np.zeros((2, num_components, inputs.num_pairs))
     for batch, values_2SB in zip(batches, values, strict=True):
         found_2SN[:, :, inputs.pairs(batch)] = values_2SB.cpu().numpy()
+    check_values(context.estimator, *found_2SN)
     return Column(found_2SN[0], found_2SN[1])
 
 

@@ -6,16 +6,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, Self, final
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from typing_extensions import override
 
 from icalib.core.combination import CROSS_ENCODER, DROPOUT, PAIR_PROBS, POSTERIOR, UNCERTAINTY, Capabilities
-from icalib.core.component import Component, ComponentConfig
+from icalib.core.component import Component, ComponentConfig, import_path, is_ours
+from icalib.core.errors import SettingError
+from icalib.core.text import short_repr
 from icalib.heads.head import LogitPosterior
 from icalib.inference.moments import MEAN_FIELD_FACTOR, Moments, mean_field, mixture_moments, pass_moments
 
+Values = npt.NDArray[np.float64]
 Needs = Literal["nothing", "dropout", "posterior"]
 _REQUIRED: Mapping[Needs, Capabilities] = {
     "nothing": frozenset(),
@@ -49,6 +54,13 @@ class AbstractEstimator(Component):
         needs: ClassVar[Needs]
         """What the model must provide."""
 
+        @model_validator(mode="after")
+        def _check_needs(self) -> Self:
+            needs = getattr(type(self), "needs", None)
+            if needs not in _REQUIRED:
+                raise ValueError(f"`needs` of {type(self).__qualname__} is {needs!r}; expected {', '.join(_REQUIRED)}")
+            return self
+
         @override
         def provides(self) -> Capabilities:
             return frozenset() if self.needs == "nothing" else {UNCERTAINTY}
@@ -71,6 +83,36 @@ class AbstractEstimator(Component):
     def moments(self, components: LogitPosterior) -> Moments:
         """Return the moments of components, which may be the sums of those of several parts."""
         return pass_moments(*components)
+
+
+def checked_components(estimator: AbstractEstimator, model: PairModel, num_pairs: int) -> LogitPosterior:
+    """Return an estimator's components of a batch of pairs; a SettingError names one that returns something else.
+
+    Their values are left to `check_values`: looking at them would wait for a GPU.
+    """
+    found: Any = estimator.components(model)
+    values: tuple[Any, ...] = found if isinstance(found, LogitPosterior) else ()
+    if not values or not all(isinstance(one, Tensor) for one in values):
+        returned = short_repr(found)
+    elif found.mean_SB.shape != found.var_SB.shape or found.mean_SB.shape[1:] != (num_pairs,) or not len(found.mean_SB):
+        returned = f"tensors of shapes {list(found.mean_SB.shape)} and {list(found.var_SB.shape)}"
+    else:
+        return found
+    raise SettingError(
+        f"the estimator `{import_path(type(estimator))}` returned {returned} from `components`; expected a "
+        f"LogitPosterior of two tensors [S, {num_pairs}], S being 1 or more. Correct it."
+    )
+
+
+def check_values(estimator: AbstractEstimator, mean_SN: Values, var_SN: Values) -> None:
+    """Refuse the components of an estimator from outside that aren't means and variances, by a SettingError."""
+    if is_ours(type(estimator)):
+        return
+    if not (np.isfinite(mean_SN).all() and np.isfinite(var_SN).all() and (var_SN >= 0).all()):
+        raise SettingError(
+            f"the estimator `{import_path(type(estimator))}` returned means or variances that aren't finite, or "
+            "negative variances. Correct it."
+        )
 
 
 @final

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, final
 
 import pytest
@@ -146,3 +147,13 @@ def test_an_edited_component_from_outside_has_another_identity(tmp_path: Path, m
     after = identity_of(with_settings(Car(), {"engine": "our_engines.Jet"}))
     assert after != before
     assert after["engine"]["target"].startswith("our_engines.Jet@")
+
+
+def test_a_component_in_no_file_has_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = ModuleType("notebook")  # which would change without a sign
+    monkeypatch.setitem(sys.modules, "notebook", notebook)
+    exec(
+        f"from typing import final\nfrom {__name__} import Engine\n@final\nclass Jet(Engine):\n    pass", vars(notebook)
+    )
+    with pytest.raises(SettingError, match=r"`notebook.Jet` is in no file.*%%writefile my_lab.py"):
+        identity_of(with_settings(Car(), {"engine": "notebook.Jet"}))

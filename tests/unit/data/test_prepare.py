@@ -300,6 +300,20 @@ def test_logs_are_kept_outside_the_pools_and_decide_nothing_in_them(
         prepare(source, tmp_path / "pools", settings)
 
 
+def test_an_edited_sampler_has_other_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "our_sampler.py"
+    module.write_text("from icalib.data.negatives import random as ours\n")
+    source, settings = corpus(tmp_path / "d.jsonl", 60), PrepareSettings(negative_sampler="our_sampler:ours")
+    notes: list[str] = []
+    pool_set = prepare(source, tmp_path / "pools", settings)
+    assert prepare(source, tmp_path / "pools", settings, note=notes.append) == pool_set
+    assert "no action needed" in notes[-1]
+    module.write_text("from icalib.data.negatives import random as ours  # another\n")
+    with pytest.raises(SettingError, match=r"other inputs \(negative_sampler_digest\)"):
+        prepare(source, tmp_path / "pools", settings)
+
+
 def test_logs_may_have_another_format_and_options_have_a_meaning(tmp_path: Path) -> None:
     source, logs = corpus(tmp_path / "d.jsonl", 60), tmp_path / "logs.csv"
     logs.write_text("chat,who am i,text\n1,ann,hello\n1,bob,hi\n2,bob,\n")

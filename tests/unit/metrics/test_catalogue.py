@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
@@ -78,16 +79,19 @@ TAKEN = Metric("NLL", "cal", "minimize", "another NLL", lambda samples: samples.
 @pytest.mark.parametrize(
     ("per_pool", "message"),
     [
-        (lambda _: np.ones(2), r"'odd': ValueError: matmul"),
-        (lambda scores: np.ones((scores.num_pools, 2)), r"'odd'"),
-        (lambda _: ["1"] * 3, r"'odd': TypeError"),
+        (lambda _: np.ones(2), r"'odd' returned values of shape \(2,\), .* or for each of 3 pools from `per_pool`"),
+        (lambda scores: np.ones((scores.num_pools, 2)), r"'odd' returned values of shape \(3, 2\)"),
+        (lambda _: None, r"'odd' returned values of shape \(\), object"),
+        (lambda _: ["1"] * 3, r"'odd' returned values of shape \(3,\), <U1"),
+        (lambda _: np.full(3, 1j), r"'odd' returned values of shape \(3,\), complex128"),
         (lambda _: [[1.0], [1.0, 2.0]], r"'odd': ValueError"),
         (lambda _: 1 / 0, r"'odd': ZeroDivisionError: division by zero \(.*test_catalogue\.py, line \d+\)"),
+        (lambda _: sys.exit(0), r"'odd': SystemExit: 0 \(.*test_catalogue\.py"),
     ],
 )
 def test_a_metric_that_fails_or_has_other_values_is_named(per_pool: Any, message: str) -> None:
     scores = PoolScores.from_lists([[2.0, 1.0]] * 3, [[1, 0]] * 3)
     with pytest.raises(SettingError, match=message):
         Metric("odd", "rank", None, "wrong", per_pool=per_pool).value(scores)
-    with pytest.raises(SettingError, match=r"'odd' returned values of shape \(\); expected one for each of 1 samples"):
+    with pytest.raises(SettingError, match=r"'odd' returned values of shape \(\); expected a number for each of 1 "):
         Metric("odd", "rank", None, "wrong", lambda _: np.float64(1.0)).value(scores)  # pyright: ignore

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -10,13 +11,16 @@ from helpers.estimators import estimated
 from helpers.scoring import score_pools
 from helpers.tiny_models import tiny_ranker
 from torch import Tensor
+from typing_extensions import override
 
+from icalib.core.component import validated
+from icalib.core.errors import SettingError
 from icalib.data.encoding import TokenStore
 from icalib.heads.head import LogitPosterior
 from icalib.inference.moments import mixture_moments
 from icalib.models.ranker import Ranker
 from icalib.scoring.cross import LoadedCross
-from icalib.uncertainty.estimator import AbstractEstimator, MCDropout, Posterior
+from icalib.uncertainty.estimator import AbstractEstimator, MCDropout, PairModel, Posterior
 
 FOUR = MCDropout.Config(num_passes=4)
 MOMENTS = ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information")
@@ -28,6 +32,51 @@ def scores(
     context = LoadedCross(ranker, estimator.build(), torch.device("cpu"), "fp32", 2048)
     table, _ = score_pools(context, store, range(6), with_intents=False, seed=seed)
     return {name: table[name].to_numpy() for name in table.column_names}
+
+
+@final
+class Unfit(AbstractEstimator):
+    """Returns what it is told to."""
+
+    class Config(AbstractEstimator.Config):
+        needs = "nothing"
+
+    found: Any = None
+
+    @override
+    def components(self, model: PairModel) -> LogitPosterior:
+        return self.found(len(model.logits()))
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (lambda _: None, "returned None"),
+        (lambda B: (torch.zeros(1, B), torch.zeros(1, B)), r"returned \(tensor"),
+        (lambda B: LogitPosterior(np.zeros((1, B)), np.zeros((1, B))), "returned LogitPosterior"),  # pyright: ignore
+        (lambda B: LogitPosterior(torch.zeros(B), torch.zeros(B)), "returned tensors of shapes"),
+        (lambda B: LogitPosterior(torch.zeros(B, 3), torch.zeros(B, 3)), "returned tensors of shapes"),
+        (lambda B: LogitPosterior(torch.zeros(0, B), torch.zeros(0, B)), "returned tensors of shapes"),
+        (lambda B: LogitPosterior(torch.zeros(1, B), -torch.ones(1, B)), "negative variances"),
+        (lambda B: LogitPosterior(torch.full((1, B), torch.nan), torch.ones(1, B)), "aren't finite"),
+    ],
+)
+def test_an_estimator_that_returns_something_else_is_named(
+    tiny_bert: Path, store: TokenStore, found: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Unfit, "found", staticmethod(found))
+    with pytest.raises(SettingError, match=rf"the estimator `{__name__}\.Unfit` .*{said}"):
+        scores(tiny_ranker(tiny_bert), store, Unfit.Config())
+
+
+def test_an_estimator_that_needs_something_unknown_is_refused() -> None:
+    @final
+    class Misspelt(AbstractEstimator):
+        class Config(AbstractEstimator.Config):
+            needs = "dropuot"  # pyright: ignore
+
+    with pytest.raises(SettingError, match="is 'dropuot'; expected nothing, dropout, posterior"):
+        validated(Misspelt.Config, {})
 
 
 class MadeModel:
