@@ -222,10 +222,6 @@ class PoolSet(BaseModel):
     checksum: str = ""
     """Digest of all the other fields."""
 
-    def unanswerable_fraction(self, split: Split) -> float:
-        """Return the fraction of a split's pools that have no right candidate."""
-        return self.num_unanswerable.get(split, 0) / max(1, self.num_pools[split])
-
     def sealed(self) -> PoolSet:
         """Return the metadata with its checksum."""
         return self.model_copy(update={"checksum": checksum(self.model_dump(mode="json"))})

@@ -13,6 +13,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from icalib.calibration.none_of_these import MIN_POOLS
@@ -28,8 +29,7 @@ from icalib.core.stage_cache import LOCKS, JobCache, Stage, StageCache
 from icalib.core.storage import is_mirrored, location, names_in, pull, push, remove
 from icalib.core.version import __version__
 from icalib.data.pools import iter_pools, read_column, read_pool_set, read_rows
-from icalib.data.schema import SPLITS, PoolSet, Split
-from icalib.methods.method import Method
+from icalib.data.schema import SPLITS, PoolSet, Split, right_indices
 from icalib.metrics.pairs import IntArray
 from icalib.metrics.summary import measured
 from icalib.parts.intent import INTENTS_FILE
@@ -124,7 +124,7 @@ def _run(config: RunConfig, context: RunContext, folder: RunFolder, pool_set: Po
     context = replace(context, emit=record)
     cache = StageCache(context.runs / CACHE, emit=record, recomputed=context.recomputed)
     fitted, scores = _train_and_predict(folder, config, pool_set, context, cache)
-    _write_metrics(folder, fitted, scores, config, pool_set)
+    _write_metrics(folder, fitted, scores, config)
     record.show()
     _write_result(folder, config, cache, context.evaluated, time.monotonic() - begun)
     push(folder.path)
@@ -222,7 +222,7 @@ def _train_and_predict(
         split: Shards(*(stage.path for stage in regime.score(stages, trained.members, split)))
         for split in context.evaluated
     }
-    fitted = fit(scores["validation"], method, partial(_train_prior, method, pool_set))
+    fitted = fit(scores["validation"], method, partial(_train_prior, config))
     if fitted.none_of_these is None and pool_set.num_unanswerable:
         context.emit(
             Message(
@@ -255,9 +255,7 @@ def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: 
     )
 
 
-def _write_metrics(
-    folder: RunFolder, fitted: Fitted, scores: Mapping[Split, Shards], config: RunConfig, pool_set: PoolSet
-) -> None:
+def _write_metrics(folder: RunFolder, fitted: Fitted, scores: Mapping[Split, Shards], config: RunConfig) -> None:
     tables: list[pa.Table] = []
     for split in scores:
         table = fitted.summarise(folder.predictions(split), seed=config.seed, also=config.metrics)
@@ -265,14 +263,22 @@ def _write_metrics(
     method = config.settings
     if "test" in scores:
         validation, test = (prediction_table(scores[split], fitted.uncalibrated) for split in EVALUATED)
-        prior = _train_prior(method, pool_set, pool_sizes(validation["pool_id"].to_numpy()))
+        prior = _train_prior(config, pool_sizes(validation["pool_id"].to_numpy()))
         tables.append(post_hoc_metrics(validation, test, train_prior=prior, focal_gamma=method.focal_gamma))
     folder.write_table("metrics.parquet", pa.concat_tables(tables))
 
 
-def _train_prior(method: Method, pool_set: PoolSet, sizes_P: IntArray) -> float | None:
-    mean_right = pool_set.mean_right.get("train", 1.0)
-    return method.train_prior(sizes_P, pool_set.unanswerable_fraction("train"), mean_right)
+def _train_prior(config: RunConfig, sizes_P: IntArray) -> float | None:
+    """Return `Method.train_prior` of the labelled pools alone: the labels of all others are hidden from the method."""
+    method = config.settings
+    if not method.regime.trains:
+        return None
+    rows = config.selection.rows("train", "labelled", read_column(config.data, "train", "label_order"))
+    pools = read_rows(config.data, "train", rows, ["label", "also_right"]).to_pylist()
+    num_right = np.array([len(right_indices(pool["label"], pool["also_right"])) for pool in pools])
+    answerable = num_right > 0
+    mean_right = float(num_right[answerable].mean()) if answerable.any() else 1.0
+    return method.train_prior(sizes_P, 1.0 - float(answerable.mean()), mean_right)
 
 
 def _keep_checkpoints(members: Sequence[Member], folder: RunFolder) -> None:
