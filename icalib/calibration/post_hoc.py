@@ -60,7 +60,7 @@ def post_hoc_metrics(
     rows: list[tuple[str, str, float, float, float]] = []
     for name, config in POST_HOC.items():
         if isinstance(config, PriorShift.Config):
-            if train_prior is None or not 0 < train_prior < 1:  # e.g. no labelled pool has a right candidate
+            if train_prior is None:
                 continue
             config = PriorShift.Config(gamma=focal_gamma)
         after = scores
