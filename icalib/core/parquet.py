@@ -1,4 +1,4 @@
-"""Reading tables that icalib wrote, with one error for files that were damaged since."""
+"""Tables in files: written whole or not at all, and read with one error for those that were damaged since."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icalib.core.errors import DamagedFileError
-from icalib.core.files import reading
+from icalib.core.files import atomic_write, reading
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None, *, schema: pa.Schema | None = None) -> pa.Table:
@@ -24,6 +24,12 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, *, schema: pa
             found = table.schema.field(field.name).type
             raise DamagedFileError(path, f"has {found} in the column `{field.name}` instead of {field.type}")
     return table
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file, atomically."""
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary)
 
 
 def map_arrow(path: Path) -> pa.Table:

@@ -33,17 +33,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-import yaml
 
 from icalib.core.component import validated_file
 from icalib.core.contents import Contents, contents_of, damages, read_record
 from icalib.core.errors import DamagedFileError, RunFolderError, SettingError
-from icalib.core.files import FileObject, atomic_write, json_bytes, read_json, read_json_list, reading, write_json
-from icalib.core.parquet import read_parquet
+from icalib.core.files import FileObject, json_bytes, read_json, read_json_list, reading, write_json
+from icalib.core.parquet import read_parquet, write_parquet
 from icalib.core.run_tables import INTENT_SCHEMA, METRIC_SCHEMA, PREDICTION_SCHEMA, TRAINING_SCHEMA, RoundSummary
 from icalib.core.storage import location, pull
-from icalib.core.yaml_text import read_mapping
+from icalib.core.yaml_text import read_mapping, write_mapping
 
 RUN_VERSION = 5
 
@@ -278,16 +276,11 @@ class RunFolder:
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.yaml with the folder's version."""
-        with atomic_write(self.path / "config.yaml") as temporary:
-            temporary.write_text(
-                yaml.safe_dump({"version": RUN_VERSION, **config}, sort_keys=False, allow_unicode=True),
-                encoding="utf-8",
-            )
+        write_mapping(self.path / "config.yaml", {"version": RUN_VERSION, **config})
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write a Parquet table, atomically."""
-        with atomic_write(self.path / name) as temporary:
-            pq.write_table(table, temporary)
+        write_parquet(self.path / name, table)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Record what the folder holds in files.json, then write result.json."""

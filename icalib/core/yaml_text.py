@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from icalib.core.files import atomic_write
 from icalib.core.text import short_repr, shortened
 
 _ERRORS = (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError, TypeError, ArithmeticError)
@@ -54,3 +56,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"found {short_repr(value)}; expected a mapping")
     return value
+
+
+def write_mapping(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a mapping as YAML, atomically, with its keys in their order."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True), encoding="utf-8")

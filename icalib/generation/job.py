@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from pydantic import SerializeAsAny
 from typing_extensions import override
@@ -15,7 +14,7 @@ from typing_extensions import override
 from icalib.core.events import Emit
 from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, LocalJob, ShardedJob, kept
-from icalib.core.parquet import read_parquet
+from icalib.core.parquet import read_parquet, write_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import Budget, Tokenize, ids_by_text
 from icalib.data.generated import GENERATED_TOKENS, ID_SCHEMA, TextKind
@@ -77,8 +76,7 @@ class GenerateJob(ShardedJob):
         pools = list(training_pools(self.data.path, shard))
         seed = child_seed(self.generator.seed, self.wanted, index)
         table = _generated(self, shard, pools, _generator(self, device), seed)
-        with atomic_write(self.shard_path(folder, index)) as temporary:
-            pq.write_table(table, temporary)
+        write_parquet(self.shard_path(folder, index), table)
 
     def finish(self, folder: Path) -> None:
         """Write a description of the generator and the number of texts."""

@@ -20,7 +20,6 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 import torch
 from pydantic import Field, model_validator
 from safetensors.numpy import load_file, save_file
@@ -29,6 +28,7 @@ from typing_extensions import override
 
 from icalib.core.files import atomic_write, write_json
 from icalib.core.job import Artifact, ByContent, ShardedJob
+from icalib.core.parquet import write_parquet
 from icalib.data.encoding import Budget, Intents, TokenPool, TokenStore
 from icalib.data.folds import Fold, fold_of
 from icalib.data.selection import Selection
@@ -285,9 +285,8 @@ class IntentJob(ShardedJob):
         weights.save(folder / "checkpoint")
         if self.encoders:
             shutil.copytree(self.encoders[0].path, folder / "checkpoint" / OWN_ENCODER, dirs_exist_ok=True)
-        (folder / OUT_OF_FOLD).mkdir(exist_ok=True)
-        with atomic_write(folder / OUT_OF_FOLD / "column-000000.parquet") as temporary:
-            pq.write_table(column_table(pools[: len(labelled)], {"intent": column}), temporary)
+        own = column_table(pools[: len(labelled)], {"intent": column})
+        write_parquet(folder / OUT_OF_FOLD / "column-000000.parquet", own)
         write_json(self.shard_path(folder, index), self._validation(predictor))
 
     def _form(

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from pydantic import SerializeAsAny
 from typing_extensions import override
 
-from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ShardedJob, kept
-from icalib.core.parquet import read_parquet
+from icalib.core.parquet import read_parquet, write_parquet
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
 from icalib.data.folds import Fold
@@ -106,10 +104,8 @@ class ColumnJob(ShardedJob):
         part = _loaded_part(self, device)
         columns, intents = part.columns(pools, seed, with_intents=self.with_intents, known=known)
         if intents is not None and known is None:
-            with atomic_write(intents_path(path)) as temporary:
-                pq.write_table(intent_shard(pools, intents), temporary)
-        with atomic_write(path) as temporary:
-            pq.write_table(column_table(pools, columns), temporary)
+            write_parquet(intents_path(path), intent_shard(pools, intents))
+        write_parquet(path, column_table(pools, columns))
         _return_free_memory()
 
 

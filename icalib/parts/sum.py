@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar, final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from pydantic import Field, SerializeAsAny
 from typing_extensions import override
@@ -17,7 +16,7 @@ from icalib.core.component import Settings, validated_file
 from icalib.core.errors import RunFolderError
 from icalib.core.files import atomic_write, read_json
 from icalib.core.job import Artifact, ShardedJob
-from icalib.core.parquet import read_parquet
+from icalib.core.parquet import read_parquet, write_parquet
 from icalib.models.checkpoint import CHECKPOINT_VERSION
 from icalib.parts.job import ORDER, PartName
 from icalib.scoring.column import Column, Columns, View, added, in_view, read_columns, scores_of_columns
@@ -164,5 +163,4 @@ class SumJob(ShardedJob):
             with atomic_write(intents_path(self.shard_path(folder, index))) as temporary:
                 shutil.copyfile(intents, temporary)
         scores = scores_of_parts(tables, fitted, self.estimator, softmax=self.softmax)
-        with atomic_write(self.shard_path(folder, index)) as temporary:
-            pq.write_table(scores, temporary)
+        write_parquet(self.shard_path(folder, index), scores)

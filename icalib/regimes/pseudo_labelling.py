@@ -8,14 +8,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from typing_extensions import override
 
 from icalib.core.events import Emit
-from icalib.core.files import atomic_write, read_json, write_json
+from icalib.core.files import read_json, write_json
 from icalib.core.job import Artifact, LocalJob, ShardedJob
-from icalib.core.parquet import read_parquet
+from icalib.core.parquet import read_parquet, write_parquet
 from icalib.core.run_tables import RoundSummary
 from icalib.core.seeding import child_seed
 from icalib.data.encoding import TokenStore
@@ -152,8 +151,7 @@ def _gold_table(pool_id: str, gold: PairLabels) -> pa.Table:
 def _write_shard(folder: Path, index: int, labels: pa.Table, intents: pa.Table | None) -> None:
     for name, table in (("pseudo", labels), ("intents", intents)):
         if table is not None:
-            with atomic_write(folder / f"{name}-{index:06d}.parquet") as temporary:
-                pq.write_table(table, temporary)
+            write_parquet(folder / f"{name}-{index:06d}.parquet", table)
 
 
 def preview(

@@ -9,15 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from pydantic import Field, SerializeAsAny
 from rank_bm25 import BM25Okapi
 from scipy.special import expit
 from typing_extensions import override
 
-from icalib.core.files import atomic_write
 from icalib.core.job import Artifact, ByContent, ShardedJob, kept
+from icalib.core.parquet import write_parquet
 from icalib.data.bm25 import tfidf_vectors, tokenize
 from icalib.data.encoding import Budget, TokenPool
 from icalib.data.pools import as_pools, read_column, read_rows
@@ -47,9 +46,8 @@ class _UntrainedScoreJob(ShardedJob):
         return folder / f"scores-{index:06d}.parquet"
 
     def _write(self, folder: Path, index: int, pools: Sequence[Pool], logits: Sequence[Floats], first: int) -> None:
-        with atomic_write(self.shard_path(folder, index)) as temporary:
-            rows = range(first, first + len(pools))
-            pq.write_table(untrained_table(pools, np.concatenate(logits), rows), temporary)
+        table = untrained_table(pools, np.concatenate(logits), range(first, first + len(pools)))
+        write_parquet(self.shard_path(folder, index), table)
 
 
 class WordScoreJob(_UntrainedScoreJob):

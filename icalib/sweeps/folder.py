@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-import yaml
 from pydantic import Field
 
 from icalib.core.component import Settings, Stored, validated_file
 from icalib.core.errors import RunFolderError
-from icalib.core.files import atomic_write, read_json, reading, write_json
+from icalib.core.files import read_json, reading, write_json
+from icalib.core.parquet import write_parquet
 from icalib.core.run_folder import RunFolder, read_config, refuse_links
 from icalib.core.storage import pull, remove
+from icalib.core.yaml_text import write_mapping
 from icalib.data.selection import Fraction, Limit
 from icalib.metrics.metric import Direction
 from icalib.sweeps.space import Pruner, Sampler
@@ -163,14 +163,11 @@ class SweepFolder:
 
     def write_settings(self, settings: SweepSettings) -> None:
         """Write sweep.yaml with the folder's version."""
-        with atomic_write(self.settings_path) as temporary:
-            values = {"version": SWEEP_VERSION, **settings.model_dump(mode="json")}
-            temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        write_mapping(self.settings_path, {"version": SWEEP_VERSION, **settings.model_dump(mode="json")})
 
     def write_dry(self, rows: list[dict[str, Any]]) -> None:
         """Write dry.parquet, atomically."""
-        with atomic_write(self.dry_path) as temporary:
-            pq.write_table(pa.Table.from_pylist(rows, schema=DRY_SCHEMA), temporary)
+        write_parquet(self.dry_path, pa.Table.from_pylist(rows, schema=DRY_SCHEMA))
 
     def write_best(self, best: Best) -> None:
         """Write best.json, atomically."""
