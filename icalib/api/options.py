@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 from icalib.core.errors import SettingError
 from icalib.core.files import FOLDER_NAME
 from icalib.core.storage import local_path
+from icalib.core.text import did_you_mean
 
 if TYPE_CHECKING:
     from icalib.data.schema import Split
@@ -149,8 +149,7 @@ def _given(cls: type, keywords: Mapping[str, Any], known: type) -> dict[str, Any
     names = known.__annotations__
     for name in keywords:
         if name not in names:
-            near = get_close_matches(name, names, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
+            hint = did_you_mean(name, names)
             raise SettingError(f"found the unknown argument `{name}`.{hint} There are also {', '.join(names)}.")
     given = {one.name: keywords[one.name] for one in fields(cls) if keywords.get(one.name) is not None}
     return {**given, "runs": local_path(given.get("runs", "runs"))}

@@ -174,17 +174,15 @@ def _fitting(method: Any, paths: Collection[str]) -> list[str]:
 
 def check_settings(settings: Mapping[str, Any], methods: Sequence[Any]) -> None:
     """Refuse a setting that fits none of some methods; the error names the setting that is most like it."""
-    from difflib import get_close_matches
-
     from icalib.core.component import described
+    from icalib.core.text import did_you_mean
 
     for path in settings:
         if not any(path in _fitting(method, settings) and not method.why_unused(path) for method in methods):
             names = {name for method in methods for name, _, _ in described(method) if not method.why_unused(name)}
-            near = get_close_matches(path, names, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
             raise SettingError(
-                f"`{path}`: none of these methods reads such a setting.{hint} `icalib show METHOD` lists a method's."
+                f"`{path}`: none of these methods reads such a setting.{did_you_mean(path, names)} "
+                "`icalib show METHOD` lists a method's."
             )
 
 

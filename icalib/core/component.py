@@ -13,7 +13,6 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -33,7 +32,7 @@ from icalib.core.errors import ComponentError, RunFolderError, SettingError
 from icalib.core.files import file_digest, is_file
 from icalib.core.imports import failed, import_object
 from icalib.core.storage import local_path, location
-from icalib.core.text import short_repr, shortened
+from icalib.core.text import did_you_mean, short_repr, shortened
 
 S = TypeVar("S", bound=BaseModel)
 _MAX_PROBLEMS = 10  # that one message names
@@ -283,10 +282,8 @@ def _check_path(settings: BaseModel, path: str) -> None:
     for name in path.split("."):
         if not isinstance(current, BaseModel) or name not in type(current).model_fields:
             names = sorted(type(current).model_fields) if isinstance(current, BaseModel) else []
-            near = get_close_matches(name, names, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
             there = f"; available: {', '.join(names)}" if names else ""
-            raise SettingError(f"no setting `{path}`: `{name}` is unknown{there}.{hint}")
+            raise SettingError(f"no setting `{path}`: `{name}` is unknown{there}.{did_you_mean(name, names)}")
         current = getattr(current, name)
 
 

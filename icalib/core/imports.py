@@ -11,7 +11,6 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -19,7 +18,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from icalib.core.errors import IcalibError, SettingError
-from icalib.core.text import shortened
+from icalib.core.text import did_you_mean, shortened
 
 _NOT_THEIRS = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), f"{Path(__file__).parents[1]}/", "<")
 """Beginnings of the files in which a user's mistake may end, but isn't."""
@@ -55,8 +54,7 @@ def import_object(module_name: str, name: str, what: str) -> Any:
         )
     module = import_module(module_name, what)
     if not hasattr(module, name):
-        near = get_close_matches(name, vars(module), n=1)
-        hint = f" Did you mean `{near[0]}`?" if near else " Check the name."
+        hint = did_you_mean(name, vars(module)) or " Check the name."
         raise SettingError(
             f"no {what} `{shortened(name)}`: the module {module_name} ({module.__file__}) has none of that name.{hint}"
         )
@@ -154,10 +152,8 @@ class Extensions(Generic[T]):
         installed = self._installed()
         if name not in installed:
             names = list(self.names())
-            near = get_close_matches(name, names, n=3)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise SettingError(
                 f'{self.setting} "{shortened(name)}" is unknown. Expected one of {", ".join(names)}, or an import path '
-                f"such as my_lab.module:name.{hint}"
+                f"such as my_lab.module:name.{did_you_mean(name, names, 3)}"
             )
         return installed[name]

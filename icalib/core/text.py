@@ -6,7 +6,8 @@ import json
 import re
 import reprlib
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ def listed(names: Sequence[str], number: int = 5) -> str:
     """Return the first of some names, and how many more there are."""
     more = f" and {len(names) - number} more" if len(names) > number else ""
     return f"{', '.join(names[:number])}{more}"
+
+
+def did_you_mean(name: str, names: Iterable[str], number: int = 1) -> str:
+    """Return a question about the names that are most like a misspelt one, after a space; empty if none is."""
+    near = get_close_matches(name, names, number)
+    return f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
 
 
 def short_repr(value: Any) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from icalib.core.errors import SettingError
 from icalib.core.imports import docstring, failed, import_module
-from icalib.core.text import short_repr, shortened
+from icalib.core.text import did_you_mean, short_repr, shortened
 from icalib.methods.papers import Preset, plain
 
 if TYPE_CHECKING:
@@ -182,7 +181,6 @@ def module_path(name: str) -> str:
             "Put the folder that contains my_lab on PYTHONPATH; `icalib methods` lists the methods that have names."
         )
     if "." not in name and name.replace("_", "-") not in method_names():
-        near = get_close_matches(name, method_names(), n=3)
-        hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
-        raise SettingError(f"no method `{shortened(name)}`. {hint}`icalib methods` lists them all.")
+        hint = did_you_mean(name, method_names(), 3)
+        raise SettingError(f"no method `{shortened(name)}`.{hint} `icalib methods` lists them all.")
     return path

@@ -8,12 +8,12 @@ that reports find them again. docs/extend/README.md names an example.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import cache
 from types import MappingProxyType
 
 from icalib.core.errors import SettingError
 from icalib.core.imports import Extensions
+from icalib.core.text import did_you_mean
 from icalib.metrics.builtin import BUILTIN
 from icalib.metrics.metric import Metric
 
@@ -45,10 +45,9 @@ def find_metric(reference: str) -> Metric:
         if known_metrics().get(found.name, found) is not found:
             raise SettingError(f"{reference}: there already is a metric {found.name!r}. Give this one another name.")
         return found
-    near = get_close_matches(reference, known_metrics(), n=3)
-    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    hint = did_you_mean(reference, known_metrics(), 3)
     raise SettingError(
-        f"no metric {reference!r}. {hint}There are: {', '.join(known_metrics())}; any other takes its import path, "
+        f"no metric {reference!r}.{hint} There are: {', '.join(known_metrics())}; any other takes its import path, "
         "e.g. my_lab.metrics:mean_rank."
     )
 

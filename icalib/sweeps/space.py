@@ -18,7 +18,6 @@ import importlib.util
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast, get_args
@@ -29,7 +28,7 @@ from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
 from icalib.core.files import file_digest, is_file
 from icalib.core.imports import failed, import_module
-from icalib.core.text import short_repr, shortened
+from icalib.core.text import did_you_mean, short_repr, shortened
 from icalib.metrics.catalogue import find_metric
 from icalib.metrics.metric import Direction
 
@@ -153,10 +152,9 @@ def _module(name: str) -> ModuleType:
         return import_module(name, "space module")
     path = FOLDER / f"{name.replace('-', '_')}.py"
     if not is_file(path):
-        near = get_close_matches(name, space_names(), n=3)
-        hint = f"Did you mean {' or '.join(f'`{n}`' for n in near)}? " if near else ""
+        hint = did_you_mean(name, space_names(), 3)
         raise SettingError(
-            f"no space `{shortened(name)}`. {hint}There are: {', '.join(space_names())}; name any other by its path."
+            f"no space `{shortened(name)}`.{hint} There are: {', '.join(space_names())}; name any other by its path."
         )
     return _loaded(path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,7 +10,7 @@ from pydantic import Field, model_validator
 
 from icalib.core.component import Settings, validated
 from icalib.core.errors import SettingError
-from icalib.core.text import shortened
+from icalib.core.text import did_you_mean, shortened
 from icalib.core.yaml_text import parse_yaml
 from icalib.metrics.catalogue import known_metrics
 
@@ -158,9 +157,8 @@ def load_table(name: str) -> Table:
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        near = get_close_matches(name, table_names(), n=3)
-        hint = f"Did you mean {' or '.join(near)}? " if near else ""
-        raise SettingError(f"no table `{name}`. {hint}`icalib reproduce` lists them all.") from error
+        hint = did_you_mean(name, table_names(), 3)
+        raise SettingError(f"no table `{name}`.{hint} `icalib reproduce` lists them all.") from error
     except (OSError, ValueError) as error:
         raise SettingError(
             f"{path} can't be read as YAML: {shortened(str(error), 300)}. Correct it; the tables of "

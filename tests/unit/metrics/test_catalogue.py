@@ -35,7 +35,7 @@ def test_every_tag_is_that_of_one_metric() -> None:
 
 
 def test_an_unknown_name_gets_a_suggestion() -> None:
-    with pytest.raises(SettingError, match=r"no metric 'ECE_adaptiv'\. Did you mean ECE_adaptive"):
+    with pytest.raises(SettingError, match=r"no metric 'ECE_adaptiv'\. Did you mean `ECE_adaptive"):
         find_metric("ECE_adaptiv")
 
 

@@ -63,7 +63,7 @@ def test_a_space_is_found_by_name_path_and_import_path(tmp_path: Path, monkeypat
     ("text", "message"),
     [
         (GRID.replace("def suggest", "def propose"), "suggest: Input should be callable"),
-        (GRID.replace('"F1"', '"F11"'), "Did you mean F1"),
+        (GRID.replace('"F1"', '"F11"'), "Did you mean `F1`"),
         (GRID.replace('"maximize"', '"minimize"'), "found minimize for F1, of which maximize is better"),
         ('"""A slip."""\nMETHOD = ', "can't be read: SyntaxError"),
     ],
