@@ -12,7 +12,7 @@ from typing_extensions import override
 from icalib.core.events import Emit
 from icalib.core.files import atomic_write, file_digest
 from icalib.core.job import Artifact, LocalJob
-from icalib.core.stage_cache import StageCache, StageName
+from icalib.core.stage_cache import StageName
 from icalib.data.pools import read_column, read_pool_set
 from icalib.data.schema import Split
 from icalib.encoders.backbone import Tokenizer, load_tokenizer
@@ -24,7 +24,7 @@ from icalib.models.checkpoint import RankerConfig
 from icalib.models.ranker import Ranker, load_ranker
 from icalib.pipeline.evaluation import Fitted, prediction_table
 from icalib.pipeline.finished import FinishedRun, checkpoint_digest, score_stages
-from icalib.pipeline.run import CACHE, RunContext, stages_of
+from icalib.pipeline.run import RunContext, stages_of
 from icalib.scoring.gain import GainRule
 from icalib.scoring.scores import Shards
 from icalib.stages.composition import Composition
@@ -61,7 +61,7 @@ def distilled(
     `max_pools` of them are used, labelled ones first; `choice` is fitted to the student's validation scores, by default
     Platt scaling. The same call resumes. A SettingError says that the run's pools have changed.
     """
-    stages, cache = _stages(run, context)
+    stages = _stages(run, context)
     job = DistilJob(
         ranker=RankerConfig(encoder=stages.encoder),
         training=_TRAINING,
@@ -73,7 +73,7 @@ def distilled(
         seed=run.config.seed,
     )
     name = StageName("distilled")
-    stage = cache.run(name, job, lambda folder: context.executor.train(job, folder, str(name), context.emit))
+    stage = stages.run(name, job)
     student = Trained(name, {"cross": checkpoint(stage)})
     predictions: dict[Split, pa.Table] = {split: _predictions(stages, student, split) for split in MEASURED}
     calibrator = "platt" if choice == "run" else choice
@@ -88,13 +88,12 @@ def distilled(
     )
 
 
-def _stages(run: FinishedRun, context: RunContext) -> tuple[Stages, StageCache]:
+def _stages(run: FinishedRun, context: RunContext) -> Stages:
     config = run.config
     pool_set = read_pool_set(config.data)
     run.folder.check_trained_on(config.data, pool_set.digest)
-    cache = StageCache(context.runs / CACHE, emit=context.emit)
     student = Composition(encoder=_student_encoder(config.settings.encoder), scoring=config.settings.scoring)
-    return replace(stages_of(config, pool_set, context, cache), composition=student), cache
+    return replace(stages_of(config, pool_set, context), composition=student)
 
 
 def _student_encoder(encoder: AbstractEncoder.Config) -> TransformerEncoder.Config:

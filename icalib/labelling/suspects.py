@@ -19,14 +19,13 @@ import pyarrow as pa
 from icalib.core.errors import SettingError
 from icalib.core.job import Artifact
 from icalib.core.parquet import read_parquet
-from icalib.core.stage_cache import StageCache
 from icalib.data.pools import as_pools, read_column, read_pool_set, read_rows
 from icalib.data.schema import Pool, PoolSet
 from icalib.metrics.pairs import FloatArray, IntArray, PoolScores
 from icalib.parts.sum import column_files, scores_of_parts
 from icalib.pipeline.evaluation import prediction_table
 from icalib.pipeline.finished import FinishedRun
-from icalib.pipeline.run import CACHE, RunContext, stages_of
+from icalib.pipeline.run import RunContext, stages_of
 from icalib.regimes.regime import AbstractRegime
 from icalib.training.domain_pretraining.contrastive import Contrastive
 
@@ -166,7 +165,7 @@ def out_of_fold_predictions(run: FinishedRun, pool_set: PoolSet, folds: int, con
             f"{run.folder.path} was pre-trained on the labels of all training pools (`domain_pretraining.targets` is "
             "replies), so that no fold is unseen. Give a run with another value, such as the default."
         )
-    stages = stages_of(config, pool_set, context, StageCache(context.runs / CACHE, emit=context.emit))
+    stages = stages_of(config, pool_set, context)
     regime: AbstractRegime = method.regime.build()
     training = regime.teacher(stages)
     model = training.train()

@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,7 @@ from icalib.core.job import Artifact
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import METRIC_SCHEMA
 from icalib.core.seeding import child_seed
-from icalib.core.stage_cache import Stage, StageCache, StageName
+from icalib.core.stage_cache import Stage, StageName
 from icalib.core.storage import location, pull, push, remove
 from icalib.data.pools import read_pool_set
 from icalib.data.schema import Pool, Split
@@ -37,13 +37,13 @@ from icalib.parts.loaded import LoadedMembers, load_untrained, member_encoder
 from icalib.parts.sum import PARTS_FILE, read_member
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, prediction_table
-from icalib.pipeline.run import CACHE, RunContext
+from icalib.pipeline.run import RunContext, stages_of
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.gain import AUTHORS_CHOICE
 from icalib.scoring.scores import Shards
 from icalib.scoring.untrained import selected_pools
 from icalib.stages.composition import ScoringSettings
-from icalib.stages.stages import Stages, Trained
+from icalib.stages.stages import Trained
 from icalib.uncertainty.estimator import AbstractEstimator
 
 
@@ -186,16 +186,12 @@ def score_stages(
     members = [Member(_kept(folder), estimator) for folder, estimator in run.members]
     if members:  # the encoder in a checkpoint refers to the checkpoint's own tokenizer
         method = method.model_copy(update={"encoder": member_encoder(run.members[0][0])})
-    stages = Stages(
+    stages = replace(
+        stages_of(run.config, read_pool_set(data), context),
         composition=method,
         folder=data,
-        pool_set=read_pool_set(data),
         selection=Selection(labelled_fraction=1.0, limit=limits, labelled_first=first),
-        seed=run.config.seed,
         splits=(split,),
-        cache=StageCache(context.runs / CACHE, emit=context.emit),
-        executor=context.executor,
-        emit=context.emit,
     )
     regime: AbstractRegime = method.regime.build()
     return regime.score(stages, members, split)

@@ -241,15 +241,15 @@ def _train_and_predict(
     return fitted, scores
 
 
-def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache) -> Stages:
-    """Return the stages of a run."""
+def stages_of(config: RunConfig, pool_set: PoolSet, context: RunContext, cache: JobCache | None = None) -> Stages:
+    """Return the stages of a run; without a `cache`, they are in the one beside the experiments."""
     return Stages(
         composition=config.settings,
         folder=config.data,
         pool_set=pool_set,
         selection=config.selection,
         seed=config.seed,
-        cache=cache,
+        cache=cache or StageCache(context.runs / CACHE, emit=context.emit),
         executor=context.executor,
         emit=context.emit,
     )

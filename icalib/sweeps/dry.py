@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from icalib.core.errors import SettingError
-from icalib.core.stage_cache import StageCache
 from icalib.data.pools import read_column, read_pool_set
 from icalib.pipeline.config import RunConfig
-from icalib.pipeline.run import CACHE, RunContext, stages_of
+from icalib.pipeline.run import RunContext, stages_of
 from icalib.regimes.pseudo_labelling import preview
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.self_training import SelfTraining
@@ -81,8 +80,7 @@ def _first_scores(
     config: RunConfig, context: RunContext, *, with_validation: bool
 ) -> tuple[list[Shard], list[Shard] | None]:
     """Return the scores of the unlabelled pools, and of validation, each as one shard, since many rules read them."""
-    cache = StageCache(context.runs / CACHE, emit=context.emit)
-    stages = stages_of(config, read_pool_set(config.data), context, cache)
+    stages = stages_of(config, read_pool_set(config.data), context)
     regime: SelfTraining = config.settings.regime.build()
     unlabelled, validation = regime.first_scores(stages, with_validation=with_validation)
     return [_joined(unlabelled)], [_joined(validation)] if validation else None

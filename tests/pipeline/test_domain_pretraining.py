@@ -7,12 +7,12 @@ from typing import Any
 
 from helpers.runs import Silent, run_context, small_settings
 
-from icalib.core.stage_cache import Stage, StageCache
+from icalib.core.stage_cache import Stage
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.simulate import simulate
 from icalib.models.checkpoint import read_weights
-from icalib.pipeline.run import CACHE, run, stages_of
+from icalib.pipeline.run import run, stages_of
 
 QUICK = {"domain_pretraining.training.epochs": 2, "domain_pretraining.training.precision": "fp32"}
 
@@ -22,7 +22,7 @@ def start_of(name: str, data: Path, backbone: Path, runs: Path, *, seed: int, la
     settings = small_settings(name, data, backbone, **{**QUICK, **changes})
     settings = settings.model_copy(update={"seed": seed, "labelled": labelled})
     context, pool_set = run_context(runs), read_pool_set(data)
-    stages = stages_of(settings, pool_set, context, StageCache(runs / CACHE))
+    stages = stages_of(settings, pool_set, context)
     _, start = stages.initial
     assert start is not None
     return start
