@@ -42,7 +42,7 @@ def run(
         options: `RunKeywords`.
     """
     place, fresh = Place.of(options, known=RunKeywords), options.get("fresh", False)
-    chosen = _chosen(method, data, labelled, seed, options)
+    chosen = chosen_run(method, data, labelled, seed, options)
     check([chosen], place.runs, fresh=fresh)
     with session(place, fresh=fresh) as active:
         (finished,) = active.run_all([chosen])
@@ -52,9 +52,10 @@ def run(
     return Run(finished.path)
 
 
-def _chosen(
+def chosen_run(
     method: str | Path, data: str | Path | None, labelled: float | None, seed: int | None, options: RunKeywords
 ) -> RunConfig:
+    """Return the settings of a run; the arguments are those of `run`."""
     if not str(method).endswith((".yaml", ".yml")):
         return run_settings(str(method), RunTemplate.of(options, data, labelled), 1 if seed is None else seed)
     if given := ", ".join(f"`{name}`" for name in changed(options, data=data, labelled=labelled, seed=seed)):
@@ -65,25 +66,8 @@ def _chosen(
     return from_config(local_path(method))
 
 
-def dry_run(
-    method: str | Path,
-    data: str | Path | None,
-    labelled: float | None,
-    seed: int | None,
-    **options: Unpack[RunKeywords],
-) -> list[Stage]:
-    """Return the stages of a run without computing any; the arguments are those of `run`."""
-    return _dry([_chosen(method, data, labelled, seed, options)], options)
-
-
-def dry_comparison(
-    methods: Sequence[str], data: str | Path, labelled: float | None, seeds: int, **options: Unpack[RunKeywords]
-) -> list[Stage]:
-    """Return the stages of a comparison without computing any; the arguments are those of `compare`."""
-    return _dry(comparison_settings(methods, RunTemplate.of(options, data, labelled), seeds), options)
-
-
-def _dry(chosen: Sequence[RunConfig], options: RunKeywords) -> list[Stage]:
+def dry_stages(chosen: Sequence[RunConfig], options: RunKeywords) -> list[Stage]:
+    """Return the stages of some runs without computing any; errors are those of `check`."""
     from icalib.pipeline.dry import dry
 
     place, fresh = Place.of(options, known=RunKeywords), options.get("fresh", False)

@@ -35,11 +35,12 @@ def run(
 ) -> None:
     """Train and evaluate a method; the same command resumes an interrupted run."""
     starting(f"run {method}")
-    from icalib.api.runs import dry_run, run
+    from icalib.api.runs import chosen_run, dry_stages, run
 
     keywords = options.keywords()
     if dry:
-        _show_stages(dry_run(method, data, labelled=labelled, seed=seed, **keywords), as_json=as_json)
+        chosen = chosen_run(method, data, labelled, seed, keywords)
+        _show_stages(dry_stages([chosen], keywords), as_json=as_json)
         return
     finished = run(method, data, labelled=labelled, seed=seed, **keywords)
     from icalib.reports.terminal import print_result, print_verdict
@@ -77,12 +78,14 @@ def compare(
     of --data.
     """
     starting(f"compare {' '.join(methods)}")
-    from icalib.api.runs import compare, dry_comparison
+    from icalib.api.options import RunTemplate
+    from icalib.api.runs import compare, dry_stages
+    from icalib.api.settings import comparison_settings
 
     keywords = options.keywords()
     if dry:
-        stages = dry_comparison(methods, data, labelled=labelled, seeds=seeds, **keywords)
-        _show_stages(stages, as_json=as_json)
+        chosen = comparison_settings(methods, RunTemplate.of(keywords, data, labelled), seeds)
+        _show_stages(dry_stages(chosen, keywords), as_json=as_json)
         return
     compared = compare(methods, data, labelled=labelled, seeds=seeds, shift=shift or (), **keywords)
     from icalib.reports.terminal import print_runs, print_shifts
