@@ -131,8 +131,7 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     }
     if p_none is not None:
         columns[P_NONE] = np.repeat(p_none, sizes)
-    schema = fitted.prediction_schema
-    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    return pa.table(columns, schema=fitted.prediction_schema)
 
 
 def intent_table(scores: Sequence[Shard], names: tuple[str, ...]) -> pa.Table | None:

@@ -172,9 +172,7 @@ def pseudo_label_table(chosen: ChosenScores, labels: PseudoLabels) -> pa.Table:
         "mutual_information": chosen.information[keep],
         "gain": chosen.gain[keep],
     }
-    return pa.table(
-        [pa.array(columns[field.name], field.type) for field in PSEUDO_LABEL_SCHEMA], schema=PSEUDO_LABEL_SCHEMA
-    )
+    return pa.table(columns, schema=PSEUDO_LABEL_SCHEMA)
 
 
 def resolve_rule(

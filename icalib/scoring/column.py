@@ -88,8 +88,7 @@ def column_table(pools: Sequence[TokenPool], columns: Columns) -> pa.Table:
     for view, column in columns.items():
         names = pair_columns(pools, [pool.row for pool in pools], view)
         values = {"mean": _lists(column.mean_SN), "var": _lists(column.var_SN)}
-        arrays = [pa.array((names | values)[field.name], field.type) for field in COLUMN_SCHEMA]
-        tables.append(pa.table(arrays, schema=COLUMN_SCHEMA))
+        tables.append(pa.table(names | values, schema=COLUMN_SCHEMA))
     return pa.concat_tables(tables)
 
 
