@@ -118,6 +118,8 @@ _PRUNERS: dict[Pruner, Callable[[], BasePruner]] = {
 
 NUM_TRIALS = 20
 """Trials of a sweep without a grid, unless set."""
+_TIED_DIGITS = 12
+"""Decimals to which tied trials agree."""
 _MAX_REFUSALS = 50
 """Proposals in a row that a method may refuse before the sweep ends with an error."""
 _SEED = 1
@@ -303,9 +305,13 @@ def error_of(trial: FrozenTrial) -> str | None:
 
 
 def order_of(values: Sequence[float], metrics: Mapping[str, Direction]) -> tuple[float, ...]:
-    """Return the sort key of a trial, smallest for the best: the first metric, ties decided by the next."""
+    """Return the sort key of a trial, smallest for the best: the first metric, ties decided by the next.
+
+    Means over seeds of fractions that are equal on paper, such as those of R@1, differ in their last digits.
+    """
     return tuple(
-        value if direction == "minimize" else -value for value, direction in zip(values, metrics.values(), strict=True)
+        round(value if direction == "minimize" else -value, _TIED_DIGITS)
+        for value, direction in zip(values, metrics.values(), strict=True)
     )
 
 
