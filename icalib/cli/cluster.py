@@ -233,7 +233,8 @@ def _check_methods(verb: str, found: Mapping[str, Any]) -> None:
         module_path(base)
     texts, preset = found.get("settings") or (), found.get("preset")
     settings = parsed_settings(texts)
-    if len(ours) < len(bases) or any(":" in str(value) for value in settings.values()) or not (settings or preset):
+    of_project = len(ours) < len(bases) or any(":" in str(value) for value in settings.values())
+    if of_project or not (settings or preset or bases != names):
         return
     from icalib.api.settings import UNTRAINED, check_preset, check_settings, composed
 

@@ -66,6 +66,7 @@ def test_a_setting_arrives_as_it_was(value: Any) -> None:
         ("run", ["icats"], HERE, "no method `icats`. Did you mean `icast`"),
         ("run", ["icast"], {**HERE, "set": {"regime.num_round": 2}}, "num_round"),
         ("run", ["icast"], {**HERE, "preset": "papr"}, "has no preset `papr`"),
+        ("run", ["icast@regime.num_round=2"], HERE, "num_round"),
         ("compare", ["bert", "icats"], HERE, "no method `icats`"),
         ("compare", ["bert", "icast"], {**HERE, "set": {"regime.num_round": 2}}, "Did you mean `regime.num_rounds`?"),
         ("curve", ["bert"], {**HERE, "preset": "papr"}, "none of these methods has a preset `papr`"),
