@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +21,7 @@ from icalib.core.process import QUIET
 from icalib.core.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from typer.core import TyperGroup
 
@@ -231,11 +232,13 @@ def _check_methods(verb: str, found: Mapping[str, Any]) -> None:
     ours = [base for base in bases if not base.startswith(EXTERNAL) and not {".", "/"} & set(base)]
     for base in ours:
         module_path(base)
-    texts, preset = found.get("settings") or (), found.get("preset")
-    settings = parsed_settings(texts)
-    of_project = len(ours) < len(bases) or any(":" in str(value) for value in settings.values())
-    if of_project or not (settings or preset or bases != names):
+    settings, preset = parsed_settings(found.get("settings") or ()), found.get("preset")
+    own = parsed_settings([text for name in names for text in name.partition("@")[2].split(",") if text])
+    if len(ours) < len(bases) or not (settings or preset or own):
         return
+    for value in (*settings.values(), *own.values()):
+        if isinstance(value, Mapping) or (isinstance(value, str) and "." in value):  # perhaps a component's import path
+            return
     from icalib.api.settings import UNTRAINED, check_preset, check_settings, composed
 
     if verb == "run":

@@ -80,7 +80,9 @@ def test_invalid_jobs_are_refused(verb: str, arguments: list[str], options: dict
 
 def test_what_a_project_defines_is_left_to_the_job() -> None:
     assert words("run", ["my_lab.methods.idea7"], **HERE, set={"my.own": 1})[:2] == ["run", "my_lab.methods.idea7"]
-    assert words("run", ["icast"], **HERE, set={"head": "my_lab.heads:Mine"})[:2] == ["run", "icast"]
+    assert words("run", ["icast"], **HERE, set={"head": "my_lab.heads.Mine"})[:2] == ["run", "icast"]
+    assert words("run", ["icast"], **HERE, set={"head": {"target": "my_lab.heads.Mine"}})[:2] == ["run", "icast"]
+    assert words("compare", ["icast@head=my_lab.heads.Mine"], **HERE)[0] == "compare"
     assert words("run", ["/runs/x/config.yaml"], runs="/runs")[:2] == ["run", "/runs/x/config.yaml"]
     assert words("compare", ["external:/models/reranker", "bert"], **HERE)[0] == "compare"
 
