@@ -104,7 +104,10 @@ class Trials:
                 found = self._values_text(values)
                 if self.folder.settings.pruner != "none" and not is_watched:
                     title = find_metric(next(iter(self._metrics))).title
-                    unwatched = f"; the pruner can't stop such a trial: no training measures {title} after an epoch"
+                    unwatched = (
+                        f"; the pruner can't stop such a trial: no training measures {title} after an epoch as a run "
+                        "does at its end"
+                    )
             case {"state": "failed", "error": error, **others}:
                 self._study.tell_failed(number, error)
                 found = f"failed: {brief(error)}"
@@ -318,6 +321,8 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
     rungs, metric = Rungs(folder, job.number), next(iter(settings.metrics))
     finished: list[RunFolder] = []
     is_watched = settings.seeds > 1
+    # Epochs are measured without calibration, which may turn the order of trials around.
+    measures_by_epoch = find_metric(metric).group != "cal" or job.settings.settings.calibration is None
     try:
         for seed in range(1, settings.seeds + 1):
             last_step = seed * job.steps_a_seed
@@ -326,7 +331,7 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
             context = RunContext(
                 runs=job.runs,
                 executor=executor,
-                emit=reports,  # the run folder is the record
+                emit=reports if measures_by_epoch else _ignored,  # the run folder is the record
                 command=job.command,
                 evaluated=("validation",),
                 keep_checkpoints=False,
@@ -347,6 +352,10 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
         return {"state": "failed", "error": str(failed("the run ended", error))}
     values = [mean_of(finished, "validation", metric)[0] for metric in settings.metrics]
     return {"state": "complete", "values": values, "watched": is_watched}
+
+
+def _ignored(event: Event) -> None:
+    """Leave out an event of which nothing is shown or reported."""
 
 
 class _UnmeasuredError(SettingError):

@@ -44,7 +44,7 @@ RATES = [3e-3, 1e-9, 2e-9]
 
 def suggest(trial):
     rate = RATES[trial.suggest_int("rate", 0, 2)]
-    return {"regime.training.learning_rate": rate, "regime.training.head_learning_rate": rate}
+    return {"regime.training.learning_rate": rate, "regime.training.head_learning_rate": rate, "calibration": None}
 
 
 def grid():

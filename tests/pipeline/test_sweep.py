@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from helpers.runs import CPU, TRAINING, run_context, small_settings
 from helpers.sweeps import (
     PRUNABLE,
+    RATES,
     RULES,
     check_only_one_rate_learns,
     folder_of,
@@ -20,6 +22,7 @@ from helpers.sweeps import (
 
 from icalib.api.settings import from_config
 from icalib.core.errors import RunFolderError, SettingError
+from icalib.core.events import Event
 from icalib.core.run_folder import RunFolder
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.run import run
@@ -149,6 +152,17 @@ def test_trials_that_learn_nothing_are_stopped_by_their_first_epochs(
 ) -> None:
     bert = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE)
     check_only_one_rate_learns(tmp_path, bert, run_context(tmp_path / "runs"), HERE)
+
+
+def test_epochs_before_calibration_stop_no_trial_that_is_judged_after_it(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path
+) -> None:
+    calibrated = RATES.replace('"calibration": None', '"calibration": "pool-softmax"')
+    bert, said = small_settings("bert", tiny_pools, tiny_bert, **PRUNABLE), list[Event]()
+    context = replace(run_context(tmp_path / "runs"), emit=said.append)
+    found = run_sweep(written_space(tmp_path, "rates", calibrated), bert, context, HERE)
+    assert states(found) == ["complete"] * 3
+    assert any("no training measures NLL after an epoch as a run does" in str(event) for event in said)
 
 
 @pytest.mark.parametrize(
