@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -98,6 +99,12 @@ class Guarantees:
             "Use a run whose pools have a labelled test split.",
             path=self._folder.path,
         )
+
+    def keep(self) -> None:
+        """Read the pools now: one that is trained again into the folder must not promise for this run's models."""
+        _ = self.validation
+        with suppress(DataError):
+            _ = self.tested
 
     def covered(self, scores: PoolScores) -> npt.NDArray[np.bool_]:
         """Return which pools [B] have a number of candidates that promises were tested on."""

@@ -58,7 +58,10 @@ class LoadedRanker:
     def load(cls, path: str | Path) -> Self:
         """Load a finished run; a SettingError if its method has no model to load."""
         run = FinishedRun.open(Path(path))
-        return cls(run, run.load_members())
+        ranker = cls(run, run.load_members())
+        ranker._guarantees.keep()
+        _ = ranker.context_turns
+        return ranker
 
     def rank(self, context: Context, candidates: Iterable[str]) -> list[RankedCandidate]:
         """Rank two or more candidates, best first; tied candidates, e.g. equal texts, keep their order.

@@ -43,6 +43,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
 
     Clients must send `token` as `Authorization: Bearer TOKEN`; None requires nothing.
     """
+    run.keep()
     app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
     app.router.route_class = JsonRoute
     app.state.limits, app.state.free = limits, asyncio.Semaphore(limits.max_pending)

@@ -47,6 +47,11 @@ class ServedRun:
         """Maximum number of utterances of a context."""
         return self.run.folder.context_turns
 
+    def keep(self) -> None:
+        """Read now what answers need, so that they stay those of one run when its folder changes later."""
+        _ = self.context_turns
+        self.guarantees.keep()
+
     def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
         """Return the pool of a question."""
         return unlabelled_pool(_POOL_ID, context[-self.context_turns :], candidates)

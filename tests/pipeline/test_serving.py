@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -316,6 +317,17 @@ def test_serving_writes_nothing_to_the_storage_of_runs(runs: dict[str, Path]) ->
     for path in runs.values():
         assert ask(application_of(path), "/rerank", body("/rerank")).status == 200
     assert {path: path.stat().st_mtime_ns for path in (storage, *storage.rglob("*"))} == before
+
+
+def test_answers_stay_those_of_the_run_that_was_loaded(runs: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / runs["bert"].name
+    shutil.copytree(runs["bert"], path)
+    question = body("/predict")
+    asked = {**question, "sets": 0.5}
+    served, ranker = application_of(path), LoadedRanker.load(path)
+    shutil.rmtree(path)
+    found = [ask(served, "/predict", asked).value["set"], ranker.predict([question], sets=0.5).answers[0].set]
+    assert found == [ask(application_of(runs["bert"]), "/predict", asked).value["set"]] * 2
 
 
 def test_info_and_metrics_show_requests(runs: dict[str, Path]) -> None:

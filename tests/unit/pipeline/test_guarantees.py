@@ -44,6 +44,15 @@ def test_validation_proposes_and_the_test_pools_decide(folder: RunFolder) -> Non
     assert found.sets(asked, 0.9).tolist() == answer_sets(asked, fit_conformal(test, 0.9)).tolist()
 
 
+def test_promises_stay_those_of_the_run_that_was_loaded(folder: RunFolder) -> None:
+    found, asked = Guarantees(folder), scores(30, 3)
+    expected = Guarantees(folder).promise(0.8, 0.8), Guarantees(folder).sets(asked, 0.5).tolist()
+    found.keep()
+    for split in ("validation", "test"):
+        folder.write_table(f"predictions/{split}.parquet", simulated_table(200, seed=7))
+    assert (found.promise(0.8, 0.8), found.sets(asked, 0.5).tolist()) == expected
+
+
 def test_pools_of_another_size_are_not_covered_and_their_sets_leave_nothing_out(folder: RunFolder) -> None:
     found, few = Guarantees(folder), scores(30, 4, num_candidates=4)
     assert found.covered(scores(30, 3)).all()
