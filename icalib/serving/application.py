@@ -151,7 +151,7 @@ class _Guard:
             await (self._refusal(Request(scope)) or self._app)(scope, receive, observed)
         except Exception:
             _log.exception("%s failed", path)
-            await _error(path, 500, "the server failed to answer; its log says why.")(scope, receive, observed)
+            await error_response(path, 500, "the server failed to answer; its log says why.")(scope, receive, observed)
         finally:
             known = path if path in _PATHS else "other"
             self._monitor.requests.labels(known, str(status)).inc()
@@ -165,14 +165,14 @@ class _Guard:
             message = (
                 f"the host is {host:.50}. Expected localhost: ask this address, or require a token (--token-file)."
             )
-            return None if is_loopback(host) else _error(path, 403, message)
+            return None if is_loopback(host) else error_response(path, 403, message)
         if path == "/health":
             return None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
             return None
         message = f"found {'another' if given else 'no'} token. Send the server's as `Authorization: Bearer …`."
-        return _error(path, 401, message, {"www-authenticate": "Bearer"})
+        return error_response(path, 401, message, {"www-authenticate": "Bearer"})
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -183,17 +183,18 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         message = f"there is nothing at {path:.100}. Paths: {', '.join(_PATHS)}."
     elif error.status_code == 405:
         message = f"{path} takes {headers['Allow']}."
-    return _error(path, error.status_code, message, headers)
+    return error_response(path, error.status_code, message, headers)
 
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problem = describe(error.errors()[0])
     field = ".".join(problem.path[1:])  # the first one is "body"
-    return _error(_path(request.scope), 422, f"`{field}`: {problem.found}. Expected: {problem.expected}.")
+    return error_response(_path(request.scope), 422, f"`{field}`: {problem.found}. Expected: {problem.expected}.")
 
 
-def _error(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+def error_response(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error in the shape of the API at a path."""
     return JSONResponse(error_body(path, status, message), status, headers)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from icalib.core.errors import SettingError
 from icalib.core.hosts import url_of
 from icalib.core.process import on_stop
-from icalib.serving.application import create_app
+from icalib.serving.application import create_app, error_response
 from icalib.serving.limits import DRAIN_S, Limits
 from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
@@ -29,7 +31,11 @@ def serve_here(
         app = create_app(ServedRun(scorer.run), Batcher(scorer.score, scorer.max_batch), limits, token)
         server = uvicorn.Server(
             uvicorn.Config(
-                app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=DRAIN_S
+                Ending(app),
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=DRAIN_S,
             )
         )
 
@@ -40,6 +46,31 @@ def serve_here(
         with on_stop(stop):
             started(url_of(host, listener.getsockname()[1]))
             server.run([listener])
+
+
+class Ending:
+    """Middleware that answers a request which is cancelled, as uvicorn does to those that a stopping server can't wait
+    for; it would answer in plain text, and log a traceback.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        has_begun = False
+
+        async def observed(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed)
+        except asyncio.CancelledError:
+            if scope["type"] != "http" or has_begun:
+                raise
+            await error_response(scope["path"], 503, "the server has been stopped. Ask again.")(scope, receive, send)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi import FastAPI
-from helpers.asgi import SCOPE, ask, ask_all, ask_async
+from helpers.asgi import SCOPE, Answered, ask, ask_all, ask_async
 from helpers.runs import run_context, small_settings
 
 from icalib.data.schema import Pool
@@ -24,6 +24,7 @@ from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 from icalib.serving.application import create_app
 from icalib.serving.limits import Limits
+from icalib.serving.local import Ending
 from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 QUERY = "my card is lost"
@@ -328,6 +329,21 @@ def test_answers_stay_those_of_the_run_that_was_loaded(runs: dict[str, Path], tm
     shutil.rmtree(path)
     found = [ask(served, "/predict", asked).value["set"], ranker.predict([question], sets=0.5).answers[0].set]
     assert found == [ask(application_of(runs["bert"]), "/predict", asked).value["set"]] * 2
+
+
+def test_a_request_that_a_stopping_server_can_not_wait_for_is_answered_in_its_apis_shape(runs: dict[str, Path]) -> None:
+    async def slow(pool: Pool) -> pa.Table:
+        return await asyncio.sleep(10)
+
+    async def main() -> Answered:
+        application = Ending(create_app(ServedRun.open(runs["bert"]), slow, Limits()))
+        asking = asyncio.create_task(ask_async(application, "/v2/rerank", body("/v2/rerank")))
+        await asyncio.sleep(0.1)
+        asking.cancel()
+        return await asking
+
+    answer = asyncio.run(main())
+    assert (answer.status, set(answer.value)) == (503, {"id", "message"})
 
 
 def test_info_and_metrics_show_requests(runs: dict[str, Path]) -> None:
