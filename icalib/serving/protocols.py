@@ -103,7 +103,7 @@ class DocumentsRequest(AbstractRequest):
 
     query: Text
     documents: Annotated[list[_DocumentText], FailFast()] = Field(min_length=1)
-    model: str = ""
+    model: Any = None
     top_n: int | None = Field(default=None, ge=1)
     return_documents: bool = False
 

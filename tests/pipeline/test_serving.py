@@ -86,6 +86,7 @@ def test_rerank_answers_as_cohere_does(version: str, application: FastAPI, runs:
     answer = ask(application, path, body(path, model="any", top_n=2)).value
     assert answer["results"] == [{"index": one.index, "relevance_score": one.prob} for one in expected]
     assert answer["meta"] == {"api_version": {"version": version}}
+    assert ask(application, path, body(path, model=None, top_n=2)).value["results"] == answer["results"]
     with_objects = ask(application, path, body(path, [{"text": text} for text in TEXTS], return_documents=True)).value
     assert with_objects["results"][0]["document"] == {"text": expected[0].text}
 
