@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from icalib.core.errors import DataError, SettingError
+from icalib.core.errors import DataError, IcalibError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.questions import Question
 from icalib.metrics.conformal import ConformalThreshold, answer_sets, fit_conformal
@@ -101,9 +101,13 @@ class Guarantees:
         )
 
     def keep(self) -> None:
-        """Read the pools now: one that is trained again into the folder must not promise for this run's models."""
-        _ = self.validation
-        with suppress(DataError):
+        """Read the pools now: one that is trained again into the folder must not promise for this run's models.
+
+        What can't be read is an error when it is asked for: ranking does without.
+        """
+        with suppress(IcalibError):
+            _ = self.validation
+        with suppress(IcalibError):
             _ = self.tested
 
     def covered(self, scores: PoolScores) -> npt.NDArray[np.bool_]:
