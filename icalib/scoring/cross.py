@@ -131,20 +131,21 @@ def _view_column(
 ) -> Column:
     inputs = PoolInputs.of(pools, context.ranker.layout, intents)
     batches, values = context.batches(inputs.inputs), list[torch.Tensor]()
+    places = [inputs.pairs(batch) for batch in batches]
     # Nothing is read back before all batches are queued, so that a GPU never waits for this process.
     try:
         for number, batch in enumerate(batches):
             pairs = make_batch([inputs.inputs[int(i)] for i in batch], context.ranker.layout, context.device)
             with torch.inference_mode(), autocast(context.device, context.precision):
                 model = BatchModel(context.ranker, pairs, child_seed(seed, view, number), context.max_tokens)
-                components = checked_components(context.estimator, model, len(inputs.pairs(batch)))
+                components = checked_components(context.estimator, model, len(places[number]))
             values.append(torch.stack([components.mean_SB.double(), components.var_SB.double()]))
     finally:
         _set_training(context.ranker, False)
     num_components = values[0].shape[1] if values else 1
     found_2SN = np.zeros((2, num_components, inputs.num_pairs))
-    for batch, values_2SB in zip(batches, values, strict=True):
-        found_2SN[:, :, inputs.pairs(batch)] = values_2SB.cpu().numpy()
+    for pairs_B, values_2SB in zip(places, values, strict=True):
+        found_2SN[:, :, pairs_B] = values_2SB.cpu().numpy()
     check_values(context.estimator, *found_2SN)
     return Column(found_2SN[0], found_2SN[1])
 

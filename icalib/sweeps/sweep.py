@@ -18,7 +18,17 @@ import numpy as np
 
 from icalib.core.component import Settings, Stored, with_settings
 from icalib.core.errors import Abandoned, IcalibError, SettingError
-from icalib.core.events import Emit, EpochFinished, Event, Message, Progress, RunUpdated, StageFinished, StageStarted
+from icalib.core.events import (
+    Emit,
+    EpochFinished,
+    Event,
+    Message,
+    Progress,
+    RunUpdated,
+    StageFinished,
+    StageStarted,
+    ignore,
+)
 from icalib.core.imports import failed
 from icalib.core.locks import FileLock
 from icalib.core.run_folder import RunFolder, read_config
@@ -331,7 +341,7 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
             context = RunContext(
                 runs=job.runs,
                 executor=executor,
-                emit=reports if measures_by_epoch else _ignored,  # the run folder is the record
+                emit=reports if measures_by_epoch else ignore,  # the run folder is the record
                 command=job.command,
                 evaluated=("validation",),
                 keep_checkpoints=False,
@@ -352,10 +362,6 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
         return {"state": "failed", "error": str(failed("the run ended", error))}
     values = [mean_of(finished, "validation", metric)[0] for metric in settings.metrics]
     return {"state": "complete", "values": values, "watched": is_watched}
-
-
-def _ignored(event: Event) -> None:
-    """Leave out an event of which nothing is shown or reported."""
 
 
 class _UnmeasuredError(SettingError):
