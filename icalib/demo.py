@@ -11,7 +11,6 @@ from icalib.core.component import with_settings
 from icalib.data.schema import Split
 from icalib.methods.catalogue import load_method, presets
 from icalib.pipeline.config import RunConfig
-from icalib.scoring.gain import ALWAYS_INTENTS
 
 NUM_DIALOGUES = 1000
 LABELLED = 0.05
@@ -40,13 +39,8 @@ _PARTS = {
     "similarity.training.train_negatives": 2,
 }
 _SELF_TRAINING = {**_PARTS, "regime.num_rounds": 1, "regime.pools_per_round": 300}
-# Each utterance of the desk has one intent, every pair is read with it, and regressions predict it well.
-_INTENTS = {
-    "intent.training": None,
-    "uncertainty.num_passes": 3,
-    "regime.rule.intents.choice": "argmax",
-    "regime.rule.gain_threshold": ALWAYS_INTENTS,
-}
+# Each utterance of the desk has one intent, and regressions predict it well.
+_INTENTS = {"intent.training": None, "uncertainty.num_passes": 3, "regime.rule.intents.choice": "argmax"}
 
 ROWS: Mapping[str, Row] = MappingProxyType(
     {

@@ -72,8 +72,7 @@ def grid():
 '''
 METHODS = (
     "bert", "mc-dropout", "focal", "sngp", "gpf-bert", "pg-drr", "ensemble", "tsst", "icast-teacher", "icast",
-    "icast-no-gain", "icast-no-gain-no-calibration", "icast-gpf", "icast-pg", "jm", "sam", "bert-fp", "grn", "gray",
-    "big", "iart",
+    "icast-gpf", "icast-pg", "jm", "sam", "bert-fp", "grn", "gray", "big", "iart",
 )  # fmt: skip
 COMMON = ["--data", "pools", "--labelled", "0.3", "--limit", "train=100,validation=12,test=12", "--backbone", "bert"]
 VOLATILE = {"seconds", "threads", "predicts_scores"}

@@ -9,7 +9,7 @@ METRICS = {"F1": "maximize"}
 
 VALUES = {
     "regime.rule.scale": ["absolute"],  # presets have precisions, whose order is another one
-    "regime.rule.gain_threshold": [0.0, 0.02, 0.04],  # λ
+    "regime.rule.gain_threshold": [-1.0, 0.0, 0.02],  # λ; −1: intents always
     "regime.rule.positive_threshold": [0.6, 0.7, 0.8, 0.9],  # λ⁺
     "regime.rule.negative_threshold": [0.1, 0.2, 0.3],  # λ⁻
     "regime.rule.calibrated_positive_threshold": [0.4, 0.5, 0.6],  # λ̃⁺

@@ -19,9 +19,10 @@ def suggest(trial: Any) -> dict[str, Any]:
     floor, ceiling = max(low, 0.1), min(high, 0.8)
     middle_low = floor + (ceiling - floor) * trial.suggest_float("calibrated_negative_share", 0.05, 0.95)
     middle_high = middle_low + (ceiling - middle_low) * trial.suggest_float("calibrated_positive_share", 0.0, 0.95)
+    gain, use = trial.suggest_float("gain", 0.0, 0.049), trial.suggest_categorical("intents", ["always", "by gain"])
     return {
         "regime.rule.scale": "absolute",  # presets have precisions, whose order is another one
-        "regime.rule.gain_threshold": round(trial.suggest_float("gain", 0.0, 0.049), 4),
+        "regime.rule.gain_threshold": -1.0 if use == "always" else round(gain, 4),
         "regime.rule.positive_threshold": round(high, 4),
         "regime.rule.negative_threshold": round(low, 4),
         "regime.rule.calibrated_positive_threshold": round(middle_high, 4),

@@ -98,14 +98,12 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     `paper` is the preset of the one paper that a method has; one that several papers compare with, such as `bert`, has
     a preset for each. Self-training has `precise`: thresholds of pseudo labels that are fractions of right ones on
     validation. Methods that can do without their cross-encoder have `bi-encoder`: the sum of the other parts, with what
-    suits these, which are cheap: ten passes, intents always, thresholds that are fractions of right labels and p̄ over
-    the pool.
+    suits these, which are cheap: ten passes, thresholds that are fractions of right labels and p̄ over the pool.
     """
     found = {preset: plain(values) for preset, values in _named(name).items()}
     if name.startswith(EXTERNAL):
         return found
     from icalib.regimes.self_training import SelfTraining
-    from icalib.scoring.gain import ALWAYS_INTENTS
 
     method = load_method(name)
     if isinstance(method.regime, SelfTraining.Config):
@@ -122,8 +120,6 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
             found["bi-encoder"]["regime.rule.over_pool"] = True
         if method.uncertainty.needs == "dropout":
             found["bi-encoder"]["uncertainty.num_passes"] = 10  # as in GPF-BERT and PG-DRR: cheap without pairs
-        if method.regime.needs_intents():  # the intent part is fitted to all candidates of a pool, not to some
-            found["bi-encoder"]["regime.rule.gain_threshold"] = ALWAYS_INTENTS
     return found
 
 
@@ -154,11 +150,8 @@ def _named(name: str) -> dict[str, Any]:
 def _precise(rule: PseudoLabelRule) -> dict[str, Any]:
     """Return the changes to precisions; what a rule disables stays so."""
     from icalib.regimes.pseudo_labels import NO_CALIBRATION, PseudoLabelRule
-    from icalib.scoring.gain import ALWAYS_INTENTS
 
     changed = PseudoLabelRule.precisions().model_dump(exclude_defaults=True)
-    if rule.gain_threshold == ALWAYS_INTENTS:
-        del changed["gain_threshold"]
     if rule.confidence_threshold >= NO_CALIBRATION:
         del changed["confidence_threshold"]
     return {f"regime.rule.{name}": value for name, value in changed.items()}

@@ -86,7 +86,6 @@ class PseudoLabelRule(GainRule):
         """Return precisions: 0.9 of positives and 0.99 of negatives are right, 0.8 and 0.98 in calibrated pools."""
         return cls(
             scale="precision",
-            gain_threshold=0.5,
             positive_threshold=0.9,
             negative_threshold=0.99,
             calibrated_positive_threshold=0.8,
@@ -96,10 +95,9 @@ class PseudoLabelRule(GainRule):
 
     @classmethod
     def quantiles(cls) -> Self:
-        """Return quantiles: the most confident tenth of pools, negatives below the median, the upper half of gains."""
+        """Return quantiles: the most confident tenth of pools, negatives below the median."""
         return cls(
             scale="quantile",
-            gain_threshold=0.5,
             positive_threshold=0.9,
             negative_threshold=0.5,
             calibrated_positive_threshold=0.8,

@@ -1,6 +1,6 @@
 """ICAST's Algorithm 1 (Deng et al. 2023, §4): self-training by pseudo labels; TSST is it without intents.
 
-1      train the teacher f on D_l                                            `_teacher`
+1      train the teacher f on D_l                                            `teacher`
 2-12   for each x in D_u: intents e (Eq. 7), g (Eq. 10), g̃ (Eq. 11),         `_score`, `scoring.gain.choose_views`
        Δ = g̃ − g; read the intents iff Δ > λ
 13-14  select by Eq. 5 and 12, label by Eq. 14: D_p                          `pseudo_labels.assign`
@@ -23,11 +23,13 @@ from icalib.metrics.summary import answer_metrics
 from icalib.regimes.pseudo_labelling import PseudoLabelJob, RepeatJob, selects_any
 from icalib.regimes.pseudo_labels import PseudoLabelRule
 from icalib.regimes.regime import AbstractRegime, Member, Outcome
-from icalib.scoring.gain import NEVER_INTENTS, GainRule, IntentChoice, pool_scores, resolve_gain_rule
+from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, GainRule, IntentChoice, pool_scores, resolve_gain_rule
 from icalib.scoring.scores import Shards
 from icalib.stages.parts import PartTraining, score, scores_name
 from icalib.stages.stages import Scoring, Stages, Student, Trained
 from icalib.training.settings import TrainingSettings
+
+_PUBLISHED = 0.02  # λ (ICAST §5.3)
 
 
 @final
@@ -46,8 +48,8 @@ class SelfTraining(AbstractRegime):
         pools_per_round: int | None = Field(default=None, ge=1)
         """Number of unlabelled pools to score per round, drawn again each round; None scores all, as in the paper."""
         teacher: TrainingSettings = TrainingSettings()
-        """Optimiser and schedule of the teacher's cross-encoder (round 0). Its epoch is chosen with the published λ, so
-        that all thresholds share it."""
+        """Optimiser and schedule of the teacher's cross-encoder (round 0). Its epoch is chosen with the published λ,
+        whatever λ is, so that all thresholds share it, unless intents are used always or never."""
         student: TrainingSettings = TrainingSettings(epochs=5, patience=5, learning_rate=2e-5)
         """Optimiser and schedule of the students' cross-encoders; each starts from the model that labelled the pools.
         `selection_metric` chooses the round that is kept, too."""
@@ -93,9 +95,10 @@ class SelfTraining(AbstractRegime):
 
     @override
     def teacher(self, stages: Stages) -> PartTraining:
-        rule = GainRule(intents=self.config.rule.intents) if self.config.with_intents else None
-        if rule is not None and self.config.rule.gain_threshold == NEVER_INTENTS:  # else λ isn't known yet
-            rule = rule.model_copy(update={"gain_threshold": NEVER_INTENTS})
+        rule, chosen = None, self.config.rule
+        if self.config.with_intents:
+            is_known = chosen.gain_threshold in (ALWAYS_INTENTS, NEVER_INTENTS)
+            rule = GainRule(intents=chosen.intents, gain_threshold=chosen.gain_threshold if is_known else _PUBLISHED)
         return PartTraining(stages, StageName("teacher"), self.config.teacher, rule)
 
     def _score(self, stages: Stages, model: Trained, number: int) -> Stage:

@@ -34,12 +34,7 @@ from icalib.reports.paired_tests import MethodTest, paired_tests
 
 DECIDED_BY = "MAP"
 """The metric by which methods are compared: of those with values of single pools, the least noisy."""
-TEACHERS: Mapping[str, str] = {
-    "tsst": "bert",
-    "icast": "icast-teacher",
-    "icast-no-gain": "icast-teacher",
-    "icast-no-gain-no-calibration": "icast-teacher",
-}
+TEACHERS: Mapping[str, str] = {"tsst": "bert", "icast": "icast-teacher"}
 """The method that differs from a self-trained one in its pseudo labels alone."""
 _CONTROL = "regime.control=true"  # trains as long as a self-trained one, without pseudo labels
 USABLE_ECE = 0.05

@@ -63,8 +63,9 @@ class GainRule(Settings):
     pools, as the round's teacher scores them: with λ⁺ = 0.9, at least 0.9 of the pools that its value selects there
     get the right positive; likewise λ⁻ for negatives. The defaults of the thresholds are absolute: with another scale,
     set all of them."""
-    gain_threshold: float = Field(default=0.02, ge=-1, le=1)
-    """λ: use the predicted intents iff Δ > λ. −1 uses them always, 1 never (gains are between −0.69 and 0.69)."""
+    gain_threshold: float = Field(default=ALWAYS_INTENTS, ge=-1, le=1)
+    """λ: use the predicted intents iff Δ > λ: 0.02 in the paper. −1, the default, uses them always, as the weights of a
+    sum of parts are fitted with intents; 1 never (gains are between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
     """Definition of the confidence g. `information`: the mutual information, where more is better, as in the paper and
     its code. `certainty`: the opposite sign (Δ' = g − g̃, and g < λʰ), which is closer to the usual meaning of

@@ -64,8 +64,9 @@ def check_exceptions(one: TableRow, table: Table, corpus: str, regime: Any) -> N
     """What the protocols change for some corpora, fractions and rows; tests/golden has the presets themselves."""
     if one.row.method in ("icast", "icast-teacher") and "gain_threshold" not in str(one.row.settings):
         assert regime.rule.gain_threshold == (0.0 if corpus == "MANtIS" and one.labelled > 0.01 else 0.02)
-    if one.row.method.startswith("icast-no-gain"):
+    if one.row.label.startswith("-ICGE"):
         assert regime.rule.gain_threshold == -1.0
+        assert regime.rule.confidence_threshold == (1.0 if "ALC" in one.row.label else 0.2)
     if hasattr(regime, "num_rounds"):
         assert regime.num_rounds == (8 if one.labelled == 0.1 else 4)
     if table.protocol != "icast":

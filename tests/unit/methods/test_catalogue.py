@@ -13,7 +13,6 @@ from icalib.core.component import with_settings
 from icalib.core.errors import SettingError
 from icalib.methods.catalogue import describe, load_method, presets
 from icalib.methods.method import Method
-from icalib.regimes.self_training import SelfTraining
 from icalib.scoring.gain import ALWAYS_INTENTS
 from icalib.training.examples import PairLabels, sampled_positions
 
@@ -51,19 +50,12 @@ def trained(name: str) -> Method:
     return method
 
 
-def rule_of(name: str) -> SelfTraining.Config:
-    regime = trained(name).regime
-    assert isinstance(regime, SelfTraining.Config)
-    return regime
-
-
-def test_ablations_differ_from_icast_in_what_their_names_say_alone() -> None:
-    icast, no_gain = trained("icast"), rule_of("icast-no-gain")
-    assert no_gain.rule.gain_threshold == ALWAYS_INTENTS
-    assert no_gain.rule.model_copy(update={"gain_threshold": 0.02}) == rule_of("icast").rule
-    neither = rule_of("icast-no-gain-no-calibration").rule
-    assert neither == no_gain.rule.model_copy(update={"confidence_threshold": 1.0})
-    assert trained("icast-no-gain").model_copy(update={"regime": icast.regime}) == icast
+@pytest.mark.parametrize("name", ["icast", "icast-teacher", "icast-gpf", "icast-pg"])
+@pytest.mark.parametrize("preset", [None, "precise", "bi-encoder"])
+def test_a_sum_of_parts_reads_intents_always(name: str, preset: str | None) -> None:
+    if preset is None or preset in presets(name):
+        method: Any = with_settings(load_method(name), presets(name)[preset] if preset else {})
+        assert method.regime.view_rule().gain_threshold == ALWAYS_INTENTS
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ INTENT: Pools = [[(0.7, 0.15), (0.1, 0.12), (0.6, 0.02)]]
     [
         ({"gain_threshold": 0.01}, [True, True, False]),
         ({"gain_threshold": 0.03}, [True, False, False]),
-        ({"confidence": "certainty"}, [False, False, True]),
+        ({"confidence": "certainty", "gain_threshold": 0.02}, [False, False, True]),
         ({"gain_threshold": ALWAYS_INTENTS}, [True, True, True]),
         ({"gain_threshold": NEVER_INTENTS}, [False, False, False]),
     ],
@@ -128,7 +128,8 @@ def test_a_gain_of_exactly_lambda_is_not_enough_and_one_view_has_none() -> None:
     alone = plain_scores((0.9, 0.1))
     assert np.isnan(alone.gain).all()
     assert not alone.reads_intents.any()
-    quantiles = resolve_gain_rule(PseudoLabelRule.quantiles(), [(score_table([[(0.9, 0.1), (0.1, 0.0)]]), None)])
+    half = GainRule(scale="quantile", gain_threshold=0.5)
+    quantiles = resolve_gain_rule(half, [(score_table([[(0.9, 0.1), (0.1, 0.0)]]), None)])
     assert quantiles.gain_threshold == NEVER_INTENTS
 
 
@@ -256,7 +257,8 @@ def random_shards(seed: int, number: int) -> list[tuple[pa.Table, pa.Table | Non
 
 def test_quantiles_become_the_numbers_that_cut_off_their_share() -> None:
     shards = random_shards(1, 3)
-    found = resolve_rule(PseudoLabelRule.quantiles(), shards)
+    half = PseudoLabelRule.quantiles().model_copy(update={"gain_threshold": 0.5})
+    found = resolve_rule(half, shards)
     assert resolve_rule(found, shards) == found  # whose scale is absolute
     chosen = [choose_views(*shard, found) for shard in shards]
     gain = np.concatenate([scores.gain for scores in chosen])

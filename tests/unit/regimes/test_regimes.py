@@ -244,19 +244,20 @@ def test_epochs_are_judged_by_the_rule_that_predicts_but_thresholds_share_the_te
         trained.append(list(made.trained.values()))
     (teacher, *_), (other, *_) = trained
     assert teacher.digest() == other.digest()
-    assert teacher.rule == GainRule()
+    assert teacher.rule == GainRule(gain_threshold=0.02)
     assert [job.rule for _, job in trained] == [GainRule(gain_threshold=0.1), GainRule(gain_threshold=0.3)]
 
 
-@pytest.mark.parametrize("with_intents", [True, False])
+@pytest.mark.parametrize(("with_intents", "gain_threshold"), [(False, -1.0), (True, -1.0), (True, 0.02), (True, 1.0)])
 def test_limit_a_teacher_is_supervised_training_with_or_without_intents(
-    tmp_path: Path, tiny_pools: Path, with_intents: bool
+    tmp_path: Path, tiny_pools: Path, with_intents: bool, gain_threshold: float
 ) -> None:
     students = Recorder(tmp_path / "students", tiny_pools, [CONFIDENT], [0.5])
     alone = Recorder(tmp_path / "alone", tiny_pools)
-    config = SelfTraining.Config(with_intents=with_intents, num_rounds=1)
+    rule = PseudoLabelRule(gain_threshold=gain_threshold)
+    config = SelfTraining.Config(with_intents=with_intents, num_rounds=1, rule=rule)
     config.build().run(students.stages)
-    supervised = Supervised.Config(with_intents=with_intents)
+    supervised = Supervised.Config(with_intents=with_intents, rule=rule.of_views())
     supervised.build().run(alone.stages)
     assert students.checkpoint("teacher") == alone.checkpoint("teacher")
     assert {job.rule is not None for job in students.trained.values()} == {with_intents}

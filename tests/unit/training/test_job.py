@@ -91,7 +91,7 @@ def test_pseudo_labels_on_disk_come_back_as_pools_to_learn(
         predictions = pa.array([predicted] * 3, table.schema.field("intents").type)
         table = table.set_column(table.schema.get_field_index("intents"), table.schema.field("intents"), predictions)
         pq.write_table(table, folder / "intents-000000.parquet")
-    job = PseudoLabelJob(scores=known(folder), rule=PseudoLabelRule(), round=2)
+    job = PseudoLabelJob(scores=known(folder), rule=PseudoLabelRule(gain_threshold=0.02), round=2)
     (tmp_path / "pseudo").mkdir()
     LocalExecutor().map(job, tmp_path / "pseudo", "pseudo-labels", ignore)
     first, second = pseudo_labelled(tmp_path / "pseudo", store)
