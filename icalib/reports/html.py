@@ -34,7 +34,7 @@ from icalib.reports.comparison import (
 from icalib.reports.guarantees import HEADINGS, HOW_TO_READ, promise_cells
 from icalib.reports.page import figure_json, write_page
 from icalib.reports.paired_tests import matrices, paired_tests
-from icalib.reports.verdict import mean_interval, verdict_of
+from icalib.reports.verdict import mean_interval, refusal, verdict_of
 
 _POST_HOC_METRICS = ("ECE", "NLL")
 """Metrics that are shown after each post-hoc calibrator."""
@@ -87,8 +87,9 @@ def _data_part(
     tests_missing = f"There is one method only{' beside candidates-only' * (len(runs) > 1)}."
     try:
         tests = paired_tests(runs)
+        verdict = verdict_of(every, tests)
     except DataError as error:
-        tests, tests_missing = [], str(error)
+        tests, verdict, tests_missing = [], refusal(error), str(error)
     methods = [
         _method_part(row, runs[row.label], columns, scores[row.label][0], index) for index, row in enumerate(rows)
     ]
@@ -97,14 +98,14 @@ def _data_part(
     return {
         "name": name,
         "methods": methods,
-        "best": _best(rows, columns),
+        "best": _best(rows if verdict.compares else (), columns),
         "part_rows": part_table.part_rows(first),
         "commands": list(dict.fromkeys(run["command"] for run in facts)),
         "environments": list(dict.fromkeys(run["environment"] for run in facts)),
         "post_hoc": [(row, cells) for row in rows if (cells := _post_hoc(row, calibrators))],
         "risk_coverage": figure_json(charts.risk_coverage_figure(scores)),
         "promises": [(method["row"].label, *promise_cells(runs[method["row"].label][0])) for method in methods],
-        "verdict": verdict_of(every, tests),
+        "verdict": verdict,
         "tests": matrices(tests),
         "tests_missing": tests_missing,
         "cases": build_case_table({label: runs[label][0] for label in _case_order(rows, runs)}),

@@ -55,15 +55,7 @@ def paired_tests(
     """
     if len(runs) < 2:
         return []
-    scores = {
-        label: [
-            PoolScores.from_predictions(run.predictions("test") if shift is None else run.shift_predictions(shift))
-            for run in members
-        ]
-        for label, members in runs.items()
-    }
-    names = [label for label, members in scores.items() for _ in members]
-    check_same_pools([one for members in scores.values() for one in members], names)
+    scores = scores_of(runs, shift)
     pairs = [
         pair
         for pair in combinations(runs, 2)
@@ -84,6 +76,20 @@ def paired_tests(
             for (a, b), outcome, p_holm in zip(pairs, outcomes, adjusted, strict=True)
         ]
     return tests
+
+
+def scores_of(runs: Mapping[str, Sequence[RunFolder]], shift: str | None = None) -> dict[str, list[PoolScores]]:
+    """Return the scores of runs on test pools, or on those of another pool set; a DataError if these differ."""
+    scores = {
+        label: [
+            PoolScores.from_predictions(run.predictions("test") if shift is None else run.shift_predictions(shift))
+            for run in members
+        ]
+        for label, members in runs.items()
+    }
+    names = [label for label, members in scores.items() for _ in members]
+    check_same_pools([one for members in scores.values() for one in members], names)
+    return scores
 
 
 def values_per_pool(runs: Sequence[RunFolder], metric: str, split: str) -> FloatArray | None:

@@ -49,10 +49,10 @@ _IMPORTANT = ("R@1", "MAP", "ECE", "ECE_top1", "NLL", "F1", "Brier", "AURC", "R@
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 
 
-def _method_table(title: str, results: Sequence[Result], columns: Sequence[str]) -> Table:
-    """Rows by method (mean, with the deviation over seeds under it), best value of a column bold."""
+def _method_table(title: str, results: Sequence[Result], columns: Sequence[str], *, compares: bool = True) -> Table:
+    """Rows by method (mean, with the deviation over seeds under it), best value of a column bold if they compare."""
     rows = method_rows(results)
-    best = {metric: best_labels(rows, metric) for metric in columns}
+    best = {metric: best_labels(rows if compares else (), metric) for metric in columns}
     cells = (
         (
             row.label,
@@ -68,14 +68,14 @@ def _method_table(title: str, results: Sequence[Result], columns: Sequence[str])
         *(find_metric(name).name for name in columns),
         "time",
     )
-    return text_table(headings, cells, title=title, caption=_caption(rows, columns), gap=1)
+    return text_table(headings, cells, title=title, caption=_caption(rows, columns, compares), gap=1)
 
 
-def _print_group(data: str, results: Sequence[Result], console: Console) -> None:
+def _print_group(data: str, results: Sequence[Result], console: Console, compares: bool) -> None:
     fractions = ", ".join(f"{fraction:.3g}" for fraction in sorted({result["labelled"] for result in results}))
     columns = shown_metrics(results)
     shown = _fitting(results, columns, console)
-    table = _method_table(f"{data}, labelled fraction {fractions}", results, shown)
+    table = _method_table(f"{data}, labelled fraction {fractions}", results, shown, compares=compares)
     if len(shown) < len(columns):
         left_out = ", ".join(find_metric(name).name for name in columns if name not in shown)
         assert isinstance(table.caption, Text)
@@ -99,8 +99,9 @@ def print_runs(runs: Sequence[RunFolder], console: Console | None = None) -> Non
     console = console or people_console()
     for name, results in by_data(run_results(runs)).items():
         rows = method_rows(results)
-        print_verdict(verdict_of([run for row in rows for run in row.runs]), console)
-        _print_group(name, results, console)
+        verdict = verdict_of([run for row in rows for run in row.runs])
+        print_verdict(verdict, console)
+        _print_group(name, results, console, verdict.compares)
         print_parts({row.label: row.runs[0] for row in rows}, console)
 
 
@@ -174,12 +175,13 @@ def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Tab
     return text_table(("metric", *columns, Column("better")), rows, title=title)
 
 
-def _caption(rows: Sequence[MethodRow], columns: Sequence[str]) -> str:
+def _caption(rows: Sequence[MethodRow], columns: Sequence[str], compares: bool) -> str:
     metrics = [find_metric(name) for name in columns]
     lower = ", ".join(metric.name for metric in metrics if metric.direction == "minimize")
     parts = ["test pools", "± sd over seeds" if any(row.num_seeds > 1 for row in rows) else "one seed"]
     parts += [f"lower is better: {lower}"] if lower else []
-    return "; ".join([*parts, "bold: best of those that rank better than chance"] if len(rows) > 1 else parts)
+    parts += ["bold: best of those that rank better than chance"] if len(rows) > 1 and compares else []
+    return "; ".join(parts)
 
 
 def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:

@@ -7,7 +7,7 @@ after Holm's correction, and the best method is the one with the largest mean of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import dropwhile
 from math import inf
 from statistics import fmean
@@ -30,7 +30,7 @@ from icalib.reports.comparison import (
     method_rows,
     run_results,
 )
-from icalib.reports.paired_tests import MethodTest, paired_tests
+from icalib.reports.paired_tests import MethodTest, paired_tests, scores_of
 
 DECIDED_BY = "MAP"
 """The metric by which methods are compared: of those with values of single pools, the least noisy."""
@@ -88,13 +88,23 @@ class Verdict:
 
     sentences: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    compares: bool = True
+    """False of runs that were tested on other pools: none of them is the best."""
 
 
 def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = None) -> Verdict:
     """Return what some runs on one pool set say; each labelled fraction is a comparison of its own.
 
-    `tests` are their paired tests, if there is one labelled fraction and they are known already.
+    `tests` are their paired tests, if there is one labelled fraction and they are known already. Of runs that were not
+    tested on the same pools it says that alone.
     """
+    rows = method_rows(run_results(runs))
+    members = {row.label: row.runs for row in rows}
+    if tests is None and len(members) > 1:
+        try:
+            scores_of(members)
+        except DataError as error:
+            return refusal(error)
     fractions = sorted({float(run.result["labelled"]) for run in runs})
     if len(fractions) > 1:
         parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
@@ -103,15 +113,13 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
             tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
             tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
         )
-    rows = method_rows(run_results(runs))
-    members, untested = {row.label: row.runs for row in rows}, ()
-    if tests is None:
-        try:
-            tests = paired_tests(members)
-        except DataError as error:
-            tests, untested = [], (f"Not tested: {error.found}. {error.cure}",)
-    found = verdict([_facts(row, members[row.label]) for row in rows], tests)
-    return replace(found, warnings=untested + found.warnings)
+    facts = [_facts(row, members[row.label]) for row in rows]
+    return verdict(facts, paired_tests(members) if tests is None else tests)
+
+
+def refusal(error: DataError) -> Verdict:
+    """Return what is said of runs that can't be compared, by the error of their paired tests."""
+    return Verdict((), (f"Not compared: {error.found}. {error.cure}",), compares=False)
 
 
 def _together(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,6 +160,27 @@ def test_equal_runs_of_two_experiments_count_once(tmp_path: Path) -> None:
     results[1]["test"]["MAP"] += 0.01
     with pytest.raises(SettingError, match=r"first/.* and .*second/.* same settings and seed 1, but other metrics"):
         method_rows(results)
+
+
+@pytest.mark.parametrize("labelled", [0.05, 0.2])
+def test_of_runs_on_other_test_pools_nothing_is_the_best(tmp_path: Path, labelled: float) -> None:
+    data = write_pools(tmp_path / "desk")
+    found = [write_run(tmp_path, data, "bm25", 1), write_run(tmp_path, data, "tsst", 1, config={"labelled": labelled})]
+    predictions = found[1].predictions("test")
+    found[1].write_table("predictions/test.parquet", predictions.slice(0, predictions.num_rows // 2))
+    found[1].write_json("result.json", {**found[1].result, "labelled": labelled})
+    verdict = verdict_of(found)
+    assert verdict.sentences == ()
+    assert re.match(r"Not compared: bm25.* and tsst.* same pools: 30 are in one only", *verdict.warnings)
+    console, stream = _console()
+    print_runs(found, console)
+    page = write_report(found, tmp_path / "report.html", "x").read_text()
+    for said in (stream.getvalue(), page):
+        assert "Not compared: bm25" in said
+        assert "ranks best" not in said
+    assert "bold" not in stream.getvalue()
+    results = page[page.index('id="results"') : page.index('id="run"')]
+    assert 'class="best"' not in results
 
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:
