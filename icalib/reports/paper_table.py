@@ -175,8 +175,7 @@ def _ours(reproduction: Reproduction, one: TableRow, other: str | None) -> Line:
     if table.kind == "cost":
         values = _cost_cells(table, one.cost)
     else:
-        tests = [result["test"] for result in results]
-        values = tuple(_spread(table, [test[name] for test in tests if name in test]) for name in table.metrics)
+        values = tuple(_over_seeds(table, [result["test"].get(name) for result in results]) for name in table.metrics)
     made = [f"{len(results)} {'seed' if len(results) == 1 else 'seeds'}"] if results else []
     if results and other is None:
         made.append(format_seconds(statistics.fmean(result["seconds"]["total"] for result in results)))
@@ -218,14 +217,16 @@ def _cost_cells(table: Table, cost: Cost | None) -> tuple[str, ...]:
     return tuple(values[metric] for metric in table.metrics)
 
 
-def _spread(table: Table, values: Sequence[float]) -> str:
+def _over_seeds(table: Table, found: Sequence[float | None]) -> str:
+    values = [value for value in found if value is not None]
     if not values:
         return MISSING
     scale, spread = (100 if table.percent else 1), None
     if len(values) > 1:
         of_mean = math.sqrt(len(values)) if table.spread == "standard error" else 1.0
         spread = scale * statistics.stdev(values) / of_mean
-    return _text(table, scale * statistics.fmean(values), spread)
+    text = _text(table, scale * statistics.fmean(values), spread)
+    return text if len(values) == len(found) else f"{text} ({len(values)} of {len(found)} seeds)"
 
 
 def _published(table: Table, value: float | tuple[float, float] | None) -> str:

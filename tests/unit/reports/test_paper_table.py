@@ -73,6 +73,16 @@ def test_per_cent_tables_show_ours_in_per_cent(runs: list[RunFolder]) -> None:
     assert block.lines[1].cells == ("53.14", "1.50")
 
 
+def test_a_value_that_a_seed_lacks_says_of_how_many_it_is(runs: list[RunFolder], tmp_path: Path) -> None:
+    """As a precision, where nothing is above the threshold."""
+    first, second = [RunFolder(shutil.copytree(run.path, tmp_path / run.name)) for run in runs if "tsst" in run.name]
+    test = {name: value for name, value in second.result["test"].items() if name != "F1"}
+    second.write_json("result.json", {**second.result, "test": test})
+    (block,) = blocks(reproduction([first, second], table()))
+    assert block.lines[0].cells[0] == f"{first.result['test']['F1']:.3f} (1 of 2 seeds)"
+    assert "seeds" not in block.lines[0].cells[1]
+
+
 def evaluate_on(run: RunFolder, other: Path, number: int, f1: float) -> RunFolder:
     """A copy of the run, evaluated on another pool set."""
     copy = RunFolder(shutil.copytree(run.path, other.parent / f"{number}-{run.name}"))
