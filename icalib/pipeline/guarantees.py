@@ -157,7 +157,8 @@ class Guarantees:
         if promise is not None:
             yield _promise_note(answers, promise)
         if sets is not None:
-            yield _sets_note(answers, sets, self.conformal(sets).num_pools)
+            covered = [answer for answer, is_covered in zip(answers, self.covered(scores), strict=True) if is_covered]
+            yield _sets_note(covered, sets, self.conformal(sets).num_pools, "the other " * bool(num_others))
 
     def _promise(self, options: AnswerOptions) -> RiskControl | None:
         """Return a promise that can be kept, if one is asked for."""
@@ -226,10 +227,10 @@ def _promise_note(answers: Sequence[Answer], promise: RiskControl) -> str:
     )
 
 
-def _sets_note(answers: Sequence[Answer], coverage: float, num_pools: int) -> str:
+def _sets_note(answers: Sequence[Answer], coverage: float, num_pools: int, which: str) -> str:
     size = np.mean([len(answer.set or ()) for answer in answers])
     return (
-        f"sets have {size:.1f} candidates on average and, where a candidate is right, contain a right one with a "
-        f"probability of {100 * coverage:g}% or more if the questions are like the {num_pools} test pools that they "
+        f"{which}sets have {size:.1f} candidates on average and, where a candidate is right, contain a right one with "
+        f"a probability of {100 * coverage:g}% or more if the questions are like the {num_pools} test pools that they "
         "were fitted on"
     )

@@ -75,6 +75,18 @@ def test_what_is_said_of_questions_of_a_size_that_one_split_lacks(folder: RunFol
     assert ("don't rely on theirs" in notes) == is_tested  # whose probabilities validation has not calibrated
 
 
+def test_the_mean_size_is_that_of_sets_that_leave_something_out(folder: RunFolder) -> None:
+    usual, few = simulated_table(30, seed=3), rename(simulated_table(30, seed=4, num_candidates=4))
+    asked = PoolScores.from_predictions(pa.concat_tables([usual, few]))
+    questions = [
+        Question(id=name, context=("hello",), candidates=("a",) * int(size))
+        for name, size in zip(asked.pool_ids, asked.sizes(), strict=True)
+    ]
+    found = Guarantees(folder).answers(questions, asked, AnswerOptions(sets=0.5))
+    size = np.mean([len(answer.set or ()) for answer in found.answers if len(answer.probs) == 10])
+    assert f"the other sets have {size:.1f} candidates on average" in found.notes[-1]
+
+
 def test_without_labelled_test_pools_nothing_is_promised(folder: RunFolder) -> None:
     table = simulated_table(20, seed=2)
     unknown = pa.array(np.full(table.num_rows, -1), table.schema.field("label").type)
