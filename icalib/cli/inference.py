@@ -13,7 +13,7 @@ import typer
 from icalib.cli.app import verb
 from icalib.cli.options import Json, PlaceOptions, Run, parsed_pairs, place_argument, place_option
 from icalib.cli.output import near, say, say_views, show_sweep, starting
-from icalib.core.errors import SettingError
+from icalib.core.errors import SettingError, StorageError
 from icalib.core.storage import location, pull, push
 
 if TYPE_CHECKING:
@@ -342,7 +342,12 @@ def _report_runs(folders: Sequence[Path], out: Path | None) -> Path:
 
     runs = [RunFolder.open(folder) for folder in folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
-    page = write_report(runs, out or default, " · ".join(folder.name for folder in folders[:3]))
+    try:
+        page = write_report(runs, out or default, " · ".join(folder.name for folder in folders[:3]))
+    except StorageError as error:
+        if out is not None:
+            raise
+        raise StorageError(f"{error} --out writes it elsewhere.") from error
     print_runs(runs)
     if len(runs) == 1:
         say_views(page, folders[0])
