@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 PICTURE = Path(__file__).resolve().parent / "images" / "report.png"
-WIDTH, HEIGHT = 1060, 1245
+WIDTH, HEIGHT = 1160, 1245
 MARKS = """
 <style>
   .mark {position: absolute; width: 1.7rem; height: 1.7rem; border-radius: 50%; background: #d9541e; color: white;
