@@ -77,6 +77,11 @@ def test_of_two_objectives_the_first_decides(tmp_path: Path) -> None:
     made = [Made({"loss.gamma": float(n)}, [{"R@1": r, "ECE": e}] * 2) for n, (r, e) in enumerate(values)]
     folder = write_sweep(tmp_path, made, {"R@1": "maximize", "ECE": "minimize"})
     assert re.findall(r"^ +(\d+) ", _printed(folder), flags=re.MULTILINE) == ["1", "2", "3", "0"]
+    write_views(folder)
+    others, front = _figures(folder)[0]["data"]
+    assert [sorted(trace["x"]) for trace in (others, front)] == [[0.55], [0.5, 0.6, 0.7]]
+    assert others["marker"]["color"] != front["marker"]["color"]
+    assert not any(trace["marker"]["showscale"] for trace in (others, front))  # the narrow have no room for two bars
 
 
 @pytest.mark.parametrize("num_trials", [0, 1])
