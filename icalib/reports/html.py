@@ -113,14 +113,14 @@ def _data_part(
 
 
 def _post_hoc(row: MethodRow, calibrators: Sequence[str]) -> list[list[tuple[str, bool]]]:
-    """Return each metric's names as it is and after each calibrator, and which is lowest; empty if unmeasured."""
+    """Return each metric's names as it is and after each calibrator, and which is best; empty if unmeasured."""
     cells: list[list[tuple[str, bool]]] = []
     for metric in _POST_HOC_METRICS:
         names = (metric, *(post_hoc_tag(metric, calibrator) for calibrator in calibrators))
         shown = {name: round(mean, 3) for name in names if (mean := row.mean(name)) is not None}
         if len(shown) < 2:
             return []
-        cells.append([(name, shown.get(name) == min(shown.values())) for name in names])
+        cells.append([(name, row.ranks and shown.get(name) == min(shown.values())) for name in names])
     return cells
 
 

@@ -63,6 +63,15 @@ def test_the_plot_library_is_that_of_the_figures() -> None:
     assert version[1].split(".")[0] == ours[1].split(".")[0]
 
 
+@pytest.mark.parametrize("ranks", [True, False])
+def test_calibrators_of_what_ranks_by_chance_are_never_bold(runs: list[RunFolder], tmp_path: Path, ranks: bool) -> None:
+    copy = RunFolder(shutil.copytree(runs[-1].path, tmp_path / "run"))
+    copy.write_json("result.json", {**copy.result, "test": {**copy.result["test"], "R@1_chance": 1.0 - ranks}})
+    text = write_report([copy], tmp_path / "report.html", "x").read_text()
+    table = text[text.index('class="post-hoc"') : text.index('id="abstention"')]
+    assert ('class="best"' in table) == ranks
+
+
 def test_significance_is_a_matrix_from_each_methods_view() -> None:
     tests = [MethodTest("MAP", "a", "b", 0.2, 0.01, 0.02), MethodTest("Brier", "a", "b", 0.2, 0.01, 0.02)]
     tests.append(MethodTest("MAP", "a", "c", 0.1, 0.2, 0.3))
