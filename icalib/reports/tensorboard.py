@@ -1,8 +1,11 @@
 """TensorBoard as a view of a run folder's tables.
 
-    tb/round_00/{train,validation}   curves of a stage: the same tags in both; steps continue over the rounds
-    tb/rounds                        step = round: what was pseudo-labelled, how well, histogram of gain
-    tb/test                          final metrics, precision and recall, hparams
+    tb/round_00/teacher_cross/{train,validation}   curves of a stage: the same tags in both
+    tb/rounds                                      step = round: what was pseudo-labelled, how well, histogram of gain
+    tb/test                                        final metrics, precision and recall, hparams
+
+Steps continue over stages and rounds. Stages are not curves of one place: TensorBoard would leave out the points of one
+from the step on at which the next file begins.
 
 Every finished stage, every round and the test evaluation is one event file, moved into place when complete, so that a
 view can be updated repeatedly while the run continues: existing files are left alone.
@@ -11,7 +14,6 @@ view can be updated repeatedly while the run continues: existing files are left 
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -64,19 +66,13 @@ def write_tensorboard(run: RunFolder) -> Path:
     rows = sorted(training.to_pylist(), key=lambda row: (*group(row), row["step"]))
     for (stage, number, split), own in groupby(rows, key=group):
         curves = ((scalar(row["tag"], row["value"]), row["step"]) for row in own)
-        _write_once(run.path, f"round_{number:02d}/{member_of(stage)}{split}", stage, curves)
+        _write_once(run.path, f"round_{number:02d}/{stage}/{split}", stage, curves)
     for summary in run.round_summaries():
         _write_once(run.path, "rounds", f"round_{summary.round:03d}", _round(summary))
     if (run.path / "metrics.parquet").is_file():
         last_step = max(training["step"].to_pylist(), default=0)
         _write_once(run.path, "test", "final", _test(run, last_step))
     return run.path / "tb"
-
-
-def member_of(stage: str) -> str:
-    """Return `member_2/` for a stage of an ensemble's member, whose curves have steps of their own; else nothing."""
-    found = re.match(r"member_\d+(?=_)", stage)
-    return "" if found is None else f"{found[0]}/"
 
 
 def _write_once(folder: Path, part: str, name: str, points: Iterable[tuple[Any, int]]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from icalib.core.errors import SettingError
 from icalib.core.events import Emit, Event, Message, RunUpdated
 from icalib.core.run_folder import RunFolder
-from icalib.reports.tensorboard import ROUND_TAGS, member_of, tracked_settings
+from icalib.reports.tensorboard import ROUND_TAGS, tracked_settings
 
 
 class TrackedRun(NamedTuple):
@@ -83,6 +83,12 @@ def _brief(error: Exception) -> str:
     """The first line of a message, of which databases write pages."""
     first, *_ = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {first[:300]}".removesuffix(".")
+
+
+def member_of(stage: str) -> str:
+    """Return `member_2/` for a stage of an ensemble's member, whose curves have steps of their own; else nothing."""
+    found = re.match(r"member_\d+(?=_)", stage)
+    return "" if found is None else f"{found[0]}/"
 
 
 def _points(folder: RunFolder) -> list[tuple[str, float, int]]:

@@ -12,7 +12,7 @@ from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import TRAINING_SCHEMA
-from icalib.reports.tensorboard import member_of, metric_tag, write_tensorboard
+from icalib.reports.tensorboard import metric_tag, write_tensorboard
 
 
 def _read(folder: Path) -> EventAccumulator:
@@ -34,7 +34,8 @@ def test_curves_are_those_of_the_table(run: RunFolder) -> None:
             rows = training.filter(
                 (pc.field("round") == number) & (pc.field("split") == split) & (pc.field("tag") == "loss/total")
             ).sort_by("step")
-            scalars = _read(run.path / "tb" / f"round_{number:02d}" / split).Scalars("loss/total")
+            stage = "student" if number else "teacher"
+            scalars = _read(run.path / "tb" / f"round_{number:02d}" / stage / split).Scalars("loss/total")
             assert [scalar.step for scalar in scalars] == rows["step"].to_pylist()
             np.testing.assert_allclose([s.value for s in scalars], rows["value"].to_numpy(), rtol=1e-6)
 
@@ -91,12 +92,12 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
     assert not list(unfinished.path.glob(".tb-*"))
 
 
-def test_curves_of_an_ensembles_members_have_places_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stages", [("teacher_similarity", "teacher_cross"), ("member_1_teacher", "member_2_teacher")])
+def test_curves_of_a_rounds_stages_have_places_of_their_own(tmp_path: Path, stages: tuple[str, str]) -> None:
+    """In one place, TensorBoard's server shows of a file only what is before the first step of the next."""
     run = write_run(tmp_path, write_pools(tmp_path / "desk"), "tsst", 1, rounds=0)
-    rows = run.training().to_pylist()
-    members = [{**row, "stage": f"member_{number}_teacher"} for number in (1, 2) for row in rows]
-    run.write_table("training.parquet", pa.Table.from_pylist([*rows, *members], schema=TRAINING_SCHEMA))
-    folder = write_tensorboard(run)
-    found = {path.parent.relative_to(folder).as_posix() for path in folder.rglob("events.*")}
-    assert {"round_00/train", "round_00/member_1/train", "round_00/member_2/train"} <= found
-    assert [member_of(name) for name in ("teacher", "member_10_teacher")] == ["", "member_10/"]
+    rows = [{**row, "stage": stage} for stage in stages for row in run.training().to_pylist()]
+    run.write_table("training.parquet", pa.Table.from_pylist(rows, schema=TRAINING_SCHEMA))
+    folder = write_tensorboard(run) / "round_00"
+    places = {path.parent.relative_to(folder).as_posix() for path in folder.rglob("events.*")}
+    assert places == {f"{stage}/{split}" for stage in stages for split in ("train", "validation")}

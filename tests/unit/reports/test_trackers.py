@@ -14,7 +14,7 @@ from unit.reports.fake_runs import write_pools, write_run
 from icalib.core.errors import SettingError
 from icalib.core.events import Event, Message, RunUpdated, ignore
 from icalib.core.run_folder import RunFolder
-from icalib.reports.trackers import TrackedRun, Tracking, trackers
+from icalib.reports.trackers import TrackedRun, Tracking, member_of, trackers
 
 
 def test_all_of_a_run_is_sent_once(tmp_path: Path) -> None:
@@ -111,3 +111,7 @@ def test_wandb_writes_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tracker,) = trackers(["wandb"], ignore)
     tracker(RunUpdated(run.path))
     assert list(tmp_path.glob("wandb/**/*.wandb"))
+
+
+def test_curves_of_an_ensembles_members_have_names_of_their_own() -> None:
+    assert [member_of(name) for name in ("teacher", "member_10_teacher")] == ["", "member_10/"]
