@@ -25,7 +25,7 @@ def draws(c: float, method: polya_gamma.Method, count: int, seed: int) -> np.nda
 
 
 @pytest.mark.parametrize("method", ["exact", "series"])
-@pytest.mark.parametrize("c", [0.0, 0.5, 2.0, 3.1, 3.2, 6.0, 12.0, 40.0])
+@pytest.mark.parametrize("c", [0.0, 0.5, 2.0, 3.1, 3.2, 6.0, 12.0, 40.0, 100.0, 1000.0])
 def test_draws_follow_polyagammas_distribution(c: float, method: polya_gamma.Method) -> None:
     sample = draws(c, method, 20_000, seed=1)
     assert stats.kstest(sample, lambda x: polyagamma_cdf(x, 1, c)).pvalue > 0.001
