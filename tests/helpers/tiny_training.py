@@ -16,7 +16,7 @@ from icalib.core.component import with_settings
 from icalib.data.encoding import TokenStore
 from icalib.methods.method import Method
 from icalib.models.checkpoint import RankerConfig
-from icalib.models.ranker import Ranker
+from icalib.models.ranker import Ranker, start_weights
 from icalib.scoring.cross import LoadedCross
 from icalib.training.conditioning import Conditioning
 from icalib.training.cross_encoder import answer_curriculum
@@ -43,7 +43,13 @@ class TinyRun:
 
 
 def train_and_score(
-    method: Method, backbone: Path, store: TokenStore, *, intents: tuple[str, ...] = (), rows: tuple[int, ...] = (3,)
+    method: Method,
+    backbone: Path,
+    store: TokenStore,
+    *,
+    intents: tuple[str, ...] = (),
+    rows: tuple[int, ...] = (3,),
+    start: Path | None = None,
 ) -> TinyRun:
     """Train a method on two pools, two updates at least, and score other pools of the same split.
 
@@ -53,6 +59,7 @@ def train_and_score(
         store: tokens of the training split, by the backbone's tokenizer.
         intents: the intent labels of the data; used by methods that learn intents.
         rows: the pools to score.
+        start: a checkpoint of domain pre-training, whose weights are the initial ones.
     """
     method = with_settings(method, {"encoder.backbone": str(backbone), "encoder.budget": BUDGET})
     with_intents = method.regime.needs_intents()
@@ -60,6 +67,8 @@ def train_and_score(
     torch.manual_seed(0)
     parts = {"encoder": method.encoder, "head": method.head, "link": method.loss.link}
     ranker = Ranker(RankerConfig(**parts, intents=names))
+    if start is not None:
+        start_weights(ranker, start)
     before = {name: tensor.clone() for name, tensor in ranker.state_dict().items()}
     settings = TrainingSettings(epochs=2, learning_rate=1e-3, batch_size=4, precision="fp32", warmup_fraction=0)
     pools = gold_labels(store, [0, 1], with_intents=with_intents)
