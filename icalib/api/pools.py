@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icalib.api.options import ExecutorName, Place
-from icalib.api.session import session
+from icalib.api.session import Session
 from icalib.core.storage import local_path, location
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ def prepare(
     from icalib.core.events import Progress, StageFinished, StageStarted
     from icalib.data.prepare import PrepareSettings
     from icalib.data.prepare import prepare as make_pools
+    from icalib.reports.progress import TerminalProgress
 
     folder, wanted = local_path(out), validated(PrepareSettings, settings)
-    with session(Place(address=address, executor=executor)) as active:
-        show, started = active.progress.show, time.monotonic()
+    with TerminalProgress() as progress, ExitStack() as until_done:
+        active = Session(Place(address=address, executor=executor), progress, fresh=False)
+        show, started = progress.show, time.monotonic()
         begun: dict[str, float] = {}
 
         def finish() -> None:
@@ -68,6 +71,7 @@ def prepare(
             logs=local_path(logs) if logs else None,
             fresh=fresh,
             parallel_map=active.parallel_map,
+            begin=lambda: until_done.enter_context(active.started()),
             progress=on_progress,
             note=active.message,
         )

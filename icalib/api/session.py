@@ -99,27 +99,33 @@ class Session:
         self.message(f"{folder.name} on {data.resolve().name}")
         return evaluate(FinishedRun.open(folder.path), data, limit, self.context)
 
-
-@contextmanager
-def session(place: Place, *, fresh: bool = False) -> Generator[Session, None, None]:
-    """Start an executor for as long as the block lasts; in local mode no Ray is started."""
-    from icalib.reports.progress import TerminalProgress
-
-    with TerminalProgress() as progress:
-        active = Session(place, progress, fresh)
-        if place.executor == "local":
-            yield active
+    @contextmanager
+    def started(self) -> Generator[None, None, None]:
+        """Start the executor for as long as the block lasts; in local mode no Ray is started."""
+        if self.place.executor == "local":
+            yield
             return
         from icalib.distributed.session import has_joined, start, stop
 
         is_users_own = has_joined()
-        with nullcontext() if is_users_own else progress.stage("Ray"):
-            start(place.address, note=active.message)
+        with nullcontext() if is_users_own else self.progress.stage("Ray"):
+            start(self.place.address, note=self.message)
         try:
-            yield active
+            yield
         finally:
             if not is_users_own:
                 stop()
+
+
+@contextmanager
+def session(place: Place, *, fresh: bool = False) -> Generator[Session, None, None]:
+    """Show progress and start an executor for as long as the block lasts."""
+    from icalib.reports.progress import TerminalProgress
+
+    with TerminalProgress() as progress:
+        active = Session(place, progress, fresh)
+        with active.started():
+            yield active
 
 
 def command_line() -> str:

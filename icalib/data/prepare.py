@@ -43,6 +43,7 @@ def prepare(
     logs: str | Path | None = None,
     fresh: bool = False,
     parallel_map: ParallelMap = map,
+    begin: Callable[[], None] = lambda: None,
     progress: Progress = lambda stage, done, total: None,
     note: Note = lambda text: None,
 ) -> PoolSet:
@@ -55,6 +56,7 @@ def prepare(
         logs: sources of whole dialogues outside the pools, for domain pre-training; they may contain the source's.
         fresh: replace a pool folder of other inputs; a folder of anything else is never touched.
         parallel_map: maps `mine_block` over blocks, in order.
+        begin: called before anything is written; not where the folder is refused, or has the pools already.
         progress: receives the stages `read`, `mine <split>` and `write <split>`.
         note: receives messages about what is unusual but no error.
 
@@ -86,6 +88,7 @@ def prepare(
     if out.exists() and not fresh:
         pool_set = _existing(out, inputs, note)
     else:
+        begin()
         rejected_path = out.with_name(f"{out.name}.rejected.jsonl")
         with replaced_folder(out) as folder:
             rejected = RejectedRecords(folder / "rejected.jsonl") if settings.skip_bad else None

@@ -48,6 +48,19 @@ def test_a_preview_writes_nothing(prepare: Any, export: Path) -> None:
     assert [path.name for path in export.parent.iterdir()] == ["export.csv"]
 
 
+def test_a_folder_is_refused_or_reused_before_ray_is_started(prepare: Any, export: Path, tmp_path: Path) -> None:
+    """No cluster is at the address, so that joining it would be the error."""
+    given = (export, *OPTIONS, "--negatives", "random", "--candidates", "2", "--out", tmp_path / "pools")
+    absent = ("--address", "127.0.0.1:1")
+    assert prepare(*given, "--executor", "local")[0] == 0
+    code, err = prepare(*given, *absent)
+    assert (code, "no action needed" in err, "Ray" in err) == (0, True, False)
+    code, err = prepare(*given, *absent, "--seed", "8")
+    assert (code, "prepared from other inputs (seed)" in err, "Ray" in err) == (2, True, False)
+    code, err = prepare(*given, *absent, "--seed", "8", "--fresh")
+    assert (code, "can't join the Ray cluster" in err) == (2, True)
+
+
 def test_a_preview_shows_what_is_wrong_by_field(prepare: Any, tmp_path: Path) -> None:
     rows = [{"id": "", "sender": "ann", "text": "hi"}] * 4
     rows += [{"id": str(number), "sender": "U02B", "text": "hi"} for number in range(9)]
