@@ -16,12 +16,13 @@ import pyarrow as pa
 from ray import serve
 
 from icalib.core.component import Settings
-from icalib.core.errors import ClusterError, SettingError
+from icalib.core.errors import ClusterError, RunFolderError, SettingError
 from icalib.core.hosts import url_of
 from icalib.core.process import on_stop
 from icalib.core.storage import local_path, location, pull
 from icalib.data.schema import Pool
-from icalib.distributed.session import available, start, stop
+from icalib.distributed.session import alive_nodes, available, start, stop
+from icalib.pipeline.finished import FinishedRun
 from icalib.serving.application import create_app
 from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits, read_token
 from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
@@ -41,9 +42,13 @@ class ServeArguments(Settings):
 
 
 class Ranker:
-    """A copy of a run's models."""
+    """A copy of a run's models.
 
-    def __init__(self, run: str) -> None:
+    A RunFolderError says that the folder no longer has the run with this `digest`: Ray Serve starts replicas at any
+    time, and all have to answer alike.
+    """
+
+    def __init__(self, run: str, digest: str) -> None:
         import torch
 
         # Ray sets the variable to the replica's cores; in a reused process torch has read an earlier value
@@ -51,6 +56,7 @@ class Ranker:
         path = local_path(run)
         pull(path)
         scorer = QuestionScorer.load(path)
+        _check_unchanged(scorer.run, digest)
         scorer.warm_up()
         self._batcher = Batcher(scorer.score, scorer.max_batch)
 
@@ -62,7 +68,7 @@ class Ranker:
 class Gateway:
     """The HTTP application, with a handle of the models' replicas."""
 
-    def __init__(self, ranker: Any, arguments: dict[str, Any]) -> None:
+    def __init__(self, ranker: Any, arguments: dict[str, Any], digest: str) -> None:
         checked = ServeArguments.model_validate(arguments)
         path = local_path(checked.run)
         pull(path)
@@ -72,7 +78,9 @@ class Gateway:
         async def score(pool: Pool) -> pa.Table:
             return await ranker.score.remote(pool)
 
-        self._app = create_app(ServedRun.open(path), score, checked.limits, token)
+        served = ServedRun.open(path)
+        self._app = create_app(served, score, checked.limits, token)
+        _check_unchanged(served.run, digest)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return the HTTP application to Ray Serve."""
@@ -81,7 +89,34 @@ class Gateway:
 
 def build(arguments: dict[str, Any]) -> Any:
     """Return the application from the fields of `ServeArguments`; the `import_path` of cluster/serve.yaml."""
-    return _bound(ServeArguments.model_validate(arguments), {})
+    checked = ServeArguments.model_validate(arguments)
+    return _bound(checked, _digest_on_a_node(checked.run), {})
+
+
+def _digest_on_a_node(run: str) -> str:
+    """Return a run's digest, read where its models could run: this may be the head, which needs no storage."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    node = next((node for node in alive_nodes() if node.cpus or node.gpus), None)
+    there: dict[str, Any] = {"num_cpus": 1}  # an autoscaler adds a node for it
+    if node:  # whose cores may all be taken, by the replicas of before
+        there = {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=True)}
+    return str(ray.get(ray.remote(**there)(_digest).remote(run)))
+
+
+def _digest(run: str) -> str:
+    path = local_path(run)
+    pull(path)
+    return FinishedRun.open(path).digest
+
+
+def _check_unchanged(run: FinishedRun, digest: str) -> None:
+    if run.digest != digest:
+        raise RunFolderError(
+            f"{location(run.folder.path)} has changed since the server was started: the models that it serves are not "
+            "there any more. Restart the server to serve the new ones, or restore the run."
+        )
 
 
 def serve_on_ray(
@@ -117,7 +152,8 @@ def serve_on_ray(
             each = {"num_cpus": resources.cpus_per_worker, "num_gpus": int(resources.use_gpu)}
             stack.callback(_shut_down)  # a cluster would keep what was started
             _listen({"host": host, "port": port, "location": "HeadOnly"})
-            _deploy(_bound(arguments, {"autoscaling_config": scaling, "ray_actor_options": each}))
+            digest = FinishedRun.open(path).digest
+            _deploy(_bound(arguments, digest, {"autoscaling_config": scaling, "ray_actor_options": each}))
         stopped = threading.Event()
         with on_stop(stopped.set):  # not before: the start may take for ever
             started(url_of(host, port))
@@ -169,7 +205,7 @@ def _clear_the_cluster() -> None:
         _shut_down()
 
 
-def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:
+def _bound(arguments: ServeArguments, digest: str, options: Mapping[str, Any]) -> Any:
     ranker: Any = serve.deployment(Ranker, max_ongoing_requests=32, graceful_shutdown_timeout_s=DRAIN_S)
     gateway: Any = serve.deployment(
         serve.ingress()(Gateway),
@@ -178,4 +214,4 @@ def _bound(arguments: ServeArguments, options: Mapping[str, Any]) -> Any:
         graceful_shutdown_timeout_s=DRAIN_S,
         ray_actor_options={"num_cpus": 0},
     )
-    return gateway.bind(ranker.options(**options).bind(arguments.run), arguments.model_dump())
+    return gateway.bind(ranker.options(**options).bind(arguments.run, digest), arguments.model_dump(), digest)

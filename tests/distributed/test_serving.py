@@ -23,7 +23,8 @@ from helpers.runs import run_context, small_settings
 from pydantic import ValidationError
 from ray.util.placement_group import placement_group, remove_placement_group
 
-from icalib.core.errors import SettingError
+from icalib.core.errors import RunFolderError, SettingError
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 from icalib.serving.limits import DEFAULT_LIMITS
@@ -32,6 +33,7 @@ serve = pytest.importorskip("ray.serve", reason="needs ray[serve]")
 
 TOKEN = "0123456789abcdef"
 TEXTS = ["block the card", "hello"]
+LOCAL = {"host": "127.0.0.1"}
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +47,9 @@ def test_the_gateway_answers_with_the_scores_of_the_ranker(trained: Path, tmp_pa
 
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
-    ranker = serve.run(serve.deployment(Ranker).bind(str(trained)), _local_testing_mode=True)
-    gateway = Gateway(ranker, {"run": str(trained), "token_file": str(tmp_path / "token")})
+    digest = FinishedRun.open(trained).digest
+    ranker = serve.run(serve.deployment(Ranker).bind(str(trained), digest), _local_testing_mode=True)
+    gateway = Gateway(ranker, {"run": str(trained), "token_file": str(tmp_path / "token")}, digest)
     deployed = gateway.__serve_build_asgi_app__()
     asked = {"query": "my card is lost", "texts": TEXTS}
     answer = ask(deployed, "/rerank", asked, headers={"authorization": f"Bearer {TOKEN}"})
@@ -61,9 +64,28 @@ def test_a_gateway_that_others_reach_requires_a_token(trained: Path) -> None:
     from icalib.distributed.serving import Gateway, build
 
     with pytest.raises(SettingError, match="without a token"):
-        Gateway(None, {"run": str(trained)})
+        Gateway(None, {"run": str(trained)}, "")
     with pytest.raises(ValidationError, match="limit"):
         build({"run": str(trained), "limit": {}})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_replica_that_starts_later_does_not_serve_another_run_that_the_folder_has_then(
+    trained: Path, tmp_path: Path
+) -> None:
+    from icalib.distributed.serving import Gateway, Ranker
+
+    digest = FinishedRun.open(trained).digest
+    folder = Path(shutil.copytree(trained, tmp_path / trained.name))
+    (folder / "files.json").unlink()
+    fitted = json.loads((folder / "fitted.json").read_text())
+    (folder / "fitted.json").write_text(json.dumps({**fitted, "decision_threshold": 0.123}))
+    for start in (lambda: Ranker(str(folder), digest), lambda: Gateway(None, LOCAL | {"run": str(folder)}, digest)):
+        with pytest.raises(RunFolderError, match=r"has changed since the server was started.*Restart the server"):
+            start()
+    changed = FinishedRun.open(folder).digest
+    assert Ranker(str(folder), changed)
+    assert Gateway(None, LOCAL | {"run": str(folder)}, changed)
 
 
 def serve_actors() -> list[str]:
