@@ -189,10 +189,7 @@ def _kebab(name: str) -> str:
 
 def _imported_class(path: str) -> Any:
     module_name, _, name = path.rpartition(".")
-    try:
-        return import_object(module_name, name, "component")
-    except SettingError as error:
-        raise ComponentError(str(error)) from error
+    return import_object(module_name, name, "component")
 
 
 def components(base: type[Component]) -> dict[str, type[Component]]:

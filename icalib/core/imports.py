@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from icalib.core.errors import IcalibError, SettingError
+from icalib.core.errors import ComponentError, IcalibError, SettingError
 from icalib.core.text import did_you_mean, shortened
 
 _NOT_THEIRS = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), f"{Path(__file__).parents[1]}/", "<")
@@ -32,22 +32,22 @@ def is_import_path(path: str) -> bool:
 def import_module(path: str, what: str) -> ModuleType:
     """Import the module at a path that a user has named; `what` it is, such as `method module`, is for messages."""
     if not is_import_path(path):
-        raise SettingError(
+        raise ComponentError(
             f"no {what} `{shortened(path)}`: that is not a valid import path. Write names joined by dots, such as "
             "my_lab.module, and put the folder that contains my_lab on PYTHONPATH."
         )
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
-        raise SettingError(f"no {what} `{shortened(path)}`: {error}. Check the name and PYTHONPATH.") from error
+        raise ComponentError(f"no {what} `{shortened(path)}`: {error}. Check the name and PYTHONPATH.") from error
     except (Exception, SystemExit) as error:
-        raise failed(f"the {what} `{path}` can't be imported", error) from error
+        raise ComponentError(str(failed(f"the {what} `{path}` can't be imported", error))) from error
 
 
 def import_object(module_name: str, name: str, what: str) -> Any:
-    """Return an object of a module that a user or a run folder has named, or raise a SettingError."""
+    """Return an object of a module that a user or a run folder has named, or raise a ComponentError."""
     if _is_unrelated(module_name):
-        raise SettingError(
+        raise ComponentError(
             f"no {what} `{shortened(name)}`: `{shortened(module_name)}` is a part of Python, or of an installed "
             "package that doesn't require icalib, so it was not imported. Name a module of your own; an installed "
             "package lists icalib among its dependencies."
@@ -55,7 +55,7 @@ def import_object(module_name: str, name: str, what: str) -> Any:
     module = import_module(module_name, what)
     if not hasattr(module, name):
         hint = did_you_mean(name, vars(module)) or " Check the name."
-        raise SettingError(
+        raise ComponentError(
             f"no {what} `{shortened(name)}`: the module {module_name} ({module.__file__}) has none of that name.{hint}"
         )
     return getattr(module, name)

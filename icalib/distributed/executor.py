@@ -17,7 +17,7 @@ from icalib.core.events import Emit, Progress
 from icalib.core.job import ShardedJob, keep_nothing, read_job
 from icalib.core.stage_cache import share
 from icalib.core.storage import is_mirrored, local_path, location, names_in, pull
-from icalib.distributed.session import UNUSABLE_GPU_CURE, is_one_cpu_node, max_calls
+from icalib.distributed.session import UNUSABLE_GPU_CURE, component_of_this_node, is_one_cpu_node, max_calls
 from icalib.distributed.training import train
 from icalib.models.memory import reraise_oom
 from icalib.stages.executor import LocalExecutor
@@ -139,7 +139,9 @@ def _shards_per_task(num_missing: int, resources: Resources) -> int:
 
 
 def _compute_shards(fields: str, shards: Sequence[tuple[int, Any]], folder: str) -> None:
-    job, target = read_job(fields), local_path(folder)
+    with component_of_this_node():
+        job = read_job(fields)
+    target = local_path(folder)
     torch.set_num_threads(1)
     job.pull()
     device = _device(job)

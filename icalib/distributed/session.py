@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from icalib.core.errors import ClusterError, SettingError
+from icalib.core.errors import ClusterError, ComponentError, SettingError
 from icalib.core.process import WAITING, Terminated, collect_rarely, usable_cores
 from icalib.stages.resources import Resources
 
@@ -216,6 +217,20 @@ class Node(NamedTuple):
         return f"{self.host} ({self.id[:6]})"
 
 
+@contextmanager
+def component_of_this_node() -> Generator[None, None, None]:
+    """Say which node a component is missing on: the driver has it, and other nodes may."""
+    import ray
+
+    try:
+        yield
+    except ComponentError as error:
+        name = platform.node()
+        if ray.is_initialized():
+            name = f"{name} ({ray.get_runtime_context().get_node_id()[:6]})"
+        raise ComponentError(f"on the node {name}: {error} All nodes need it; `icalib submit` uploads code.") from error
+
+
 def alive_nodes() -> list[Node]:
     """Return the live nodes, sorted by host."""
     import ray
@@ -352,18 +367,24 @@ def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     import ray
     from ray.exceptions import RayTaskError
 
-    task = ray.remote(num_cpus=1, max_retries=3)(function)
+    name = getattr(function, "__name__", type(function).__name__)
+    task = ray.remote(num_cpus=1, max_retries=3)(_applied).options(name=name)
     window = 2 * int(ray.cluster_resources().get("CPU", 1))
     waiting: deque[Any] = deque()
     try:
         for item in items:
-            waiting.append(task.remote(item))
+            waiting.append(task.remote(function, item))
             if len(waiting) >= window:
                 yield ray.get(waiting.popleft())
         while waiting:
             yield ray.get(waiting.popleft())
     except RayTaskError as error:  # as the function raised it, without Ray's traceback in its text
         raise error.cause from error
+
+
+def _applied(function: Callable[[T], R], item: T) -> R:
+    with component_of_this_node():
+        return function(item)
 
 
 def protect_token(note: Callable[[str], None], *, create: bool) -> None:

@@ -29,7 +29,13 @@ from icalib.distributed.checkpoints import (
     remove_unlisted,
 )
 from icalib.distributed.progress import PROGRESS, STOP, ProgressWatcher, WorkerReporter, note_progress
-from icalib.distributed.session import UNUSABLE_GPU_CURE, is_one_cpu_node, max_calls, room_for_workers
+from icalib.distributed.session import (
+    UNUSABLE_GPU_CURE,
+    component_of_this_node,
+    is_one_cpu_node,
+    max_calls,
+    room_for_workers,
+)
 from icalib.heads.head import PosteriorTask
 from icalib.models.model import Model
 from icalib.stages.resources import Resources
@@ -288,7 +294,9 @@ def _worker(config: dict[str, Any], checkpoints: Checkpoints) -> None:
     from icalib.training.job import run_training
 
     torch.set_num_threads(config["threads"])
-    job, folder, device = read_job(config["job"]), local_path(config["folder"]), ray.train.torch.get_device()
+    with component_of_this_node():
+        job = read_job(config["job"])
+    folder, device = local_path(config["folder"]), ray.train.torch.get_device()
     job.pull()
 
     with ExitStack() as stack:

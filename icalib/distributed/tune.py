@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from icalib.core.storage import is_mirrored
 from icalib.distributed.executor import RayExecutor
-from icalib.distributed.session import check_alive
+from icalib.distributed.session import check_alive, component_of_this_node
 from icalib.sweeps.sweep import TrialJob, Trials, run_seeds
 
 _FOLDER = ".tune"
@@ -62,7 +62,8 @@ class _NodeWatch(tune.Callback):
 
 
 def _run_trial(config: dict[str, Any]) -> None:
-    job = TrialJob.model_validate_json(config["job"])
+    with component_of_this_node():
+        job = TrialJob.model_validate_json(config["job"])
     tune.report(run_seeds(job, RayExecutor(job.resources)))
 
 

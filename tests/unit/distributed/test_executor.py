@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from pathlib import Path
 from typing import Any, ClassVar
 from weakref import ref
@@ -11,13 +13,14 @@ import torch
 from helpers.stores import Machines
 from typing_extensions import override
 
-from icalib.core.errors import Abandoned, IcalibError
+from icalib.core.errors import Abandoned, ComponentError, IcalibError
 from icalib.core.files import write_json
 from icalib.core.job import ShardedJob
 from icalib.core.storage import location
 from icalib.distributed import executor
 from icalib.distributed.executor import _compute_shards, _wait_for_shards
 from icalib.distributed.progress import STOP, WorkerReporter
+from icalib.losses.binary import AbstractLoss
 
 made: list[ref[torch.Tensor]] = []
 
@@ -38,6 +41,12 @@ class FailingJob(ShardedJob):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
+class Lossy(FailingJob):
+    """Has a component."""
+
+    loss: AbstractLoss.Config
+
+
 def test_a_shard_that_fails_leaves_nothing_in_memory_for_the_training_that_is_next(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="memory ran out") as raised:
         _compute_shards(FailingJob().to_json(), [(0, None)], location(tmp_path))
@@ -53,6 +62,12 @@ def test_a_gpu_that_torch_can_not_use_is_named_instead_of_scoring_on_the_cpu(
     monkeypatch.setattr("ray.get_gpu_ids", lambda: [0])
     with pytest.raises(IcalibError, match=r"Ray counts a GPU on .*which torch .* can't use.*nvidia-smi"):
         _compute_shards(FailingJob().to_json(), [(0, None)], location(tmp_path))
+
+
+def test_a_component_that_a_node_lacks_is_missing_on_that_node(tmp_path: Path) -> None:
+    lacking = json.dumps({"class": [Lossy.__module__, Lossy.__qualname__], "loss": {"target": "no_such_lab.Soft"}})
+    with pytest.raises(ComponentError, match=rf"on the node {platform.node()}.*no_such_lab.*icalib submit"):
+        _compute_shards(lacking, [(0, None)], location(tmp_path))
 
 
 class TwoShards(ShardedJob):
