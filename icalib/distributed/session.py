@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from icalib.core.errors import ClusterError, ComponentError, SettingError
+from icalib.core.errors import ClusterError, ComponentError, IcalibError, SettingError
 from icalib.core.process import WAITING, Terminated, collect_rarely, usable_cores
 from icalib.stages.resources import Resources
 
@@ -363,9 +363,12 @@ def _cores() -> int:
 
 
 def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """Apply a function to items in Ray tasks and yield the results in order; two tasks per core are in flight."""
+    """Apply a function to items in Ray tasks and yield the results in order; two tasks per core are in flight.
+
+    An IcalibError says that the processes of a task died, or their nodes; other errors are the function's own.
+    """
     import ray
-    from ray.exceptions import RayTaskError
+    from ray.exceptions import RayError, RayTaskError
 
     name = getattr(function, "__name__", type(function).__name__)
     task = ray.remote(num_cpus=1, max_retries=3)(_applied).options(name=name)
@@ -380,6 +383,11 @@ def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
             yield ray.get(waiting.popleft())
     except RayTaskError as error:  # as the function raised it, without Ray's traceback in its text
         raise error.cause from error
+    except RayError as error:
+        raise IcalibError(
+            f"`{name}` failed on the nodes after 3 retries: {error} If memory ran out, give the nodes more, or fewer "
+            "CPUs. Run the same command again."
+        ) from error
 
 
 def _applied(function: Callable[[T], R], item: T) -> R:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +154,15 @@ def too_few(number: int) -> None:
 
 def no_file(number: int) -> None:
     raise FileNotFoundError(number, "No such file")
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_task_whose_processes_die_is_an_error_that_users_can_read(local_ray: None) -> None:
+    with pytest.raises(IcalibError, match=r"`die` failed on the nodes after 3 retries: .*died.*same command again"):
+        list(parallel_map(die, [2]))
 
 
 def test_an_error_of_a_task_is_raised_as_it_was(local_ray: None) -> None:
