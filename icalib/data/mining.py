@@ -108,6 +108,7 @@ def mine_split(
     """
     if not spill.num_rows:
         return None
+    progress(f"mine {split}", 0, spill.num_rows)  # the first block may take long, and what was before is over
     num_negatives = settings.num_candidates - (0 if settings.unanswerable else 1)
     if spill.num_rows <= num_negatives:
         raise DataError(

@@ -345,3 +345,17 @@ def test_mining_tasks_may_run_on_other_machines(machines: Machines, source: Path
     assert names_in(machines.on("a", "")) == {"pools"}  # no index is left
     assert read_pool_set(machines.on("c", "pools")) == there
     assert names_in(out) == {"pools.json", "train.parquet", "validation.parquet", "test.parquet"}
+
+
+def test_mining_is_announced_before_its_first_block(tmp_path: Path) -> None:
+    simulate(tmp_path / "desk.jsonl", num_dialogues=60)
+    begun: list[str] = []
+
+    def elsewhere(function: Callable[[Any], Any], blocks: Sequence[Any]) -> Iterator[Any]:
+        assert begun[-1].startswith("mine ")
+        return map(function, blocks)
+
+    settings = PrepareSettings(num_candidates=3)
+    told = lambda stage, done, total: begun.append(stage)  # noqa: E731
+    prepare(tmp_path / "desk.jsonl", tmp_path / "pools", settings, parallel_map=elsewhere, progress=told)
+    assert begun[-1] == "write test"
