@@ -91,6 +91,10 @@ def role_of(speaker: Any, given: Mapping[str, Role], raw: Raw, field: str) -> Ro
 NO_TEXT = "conversations without a text of user or agent"
 EMPTY = "messages without text"
 SKIPPED = "messages of speakers that are skipped, such as system and tool (--speakers)"
+USELESS_TIMES = (
+    "conversations' times, which some messages lack, or which aren't all numbers or ISO 8601 of one form: these "
+    "messages keep their order"
+)
 LISTS = ("messages", "conversations", "conversation", "chat_messages", "turns", "dialog", "dialogue", "utterances")
 """Fields of a record that may hold its messages."""
 SPEAKERS = ("role", "from", "sender", "speaker", "author", "user", "name")
@@ -181,19 +185,30 @@ def _is_conversation(row: Mapping[str, Any]) -> bool:
 def turns(
     raw: Raw, messages: list[Any], speakers: Mapping[str, Role], field: str, left_out: Counter[str]
 ) -> list[dict[str, Any]]:
-    """Return messages, in the order of their times, as utterances; `left_out` counts those that are none."""
-    named = (_utterances(raw, messages[index], speakers, f"{field}.{index}", left_out) for index in _order(messages))
+    """Return messages, in the order of their times, as utterances; `left_out` counts those that are none, and times
+    that are no use.
+    """
+    order = _order(messages, left_out)
+    named = (_utterances(raw, messages[index], speakers, f"{field}.{index}", left_out) for index in order)
     return list(chain.from_iterable(named))
 
 
-def _order(messages: list[Any]) -> list[int]:
+def _order(messages: list[Any], left_out: Counter[str]) -> list[int]:
     """Return the indices of messages in the order of the first of the usual times that all have, if any."""
     first = messages[0] if messages and all(isinstance(message, dict) for message in messages) else {}
     names = {plain_column(name): name for name in first}
+    is_useless = False
     for name in (names[time] for time in TIMES if time in names):
-        times = [parsed_time(message.get(name)) for message in messages]
-        if None not in times and len({*times}) > 1 and len({time_form(message[name]) for message in messages}) == 1:
+        given = [message.get(name) for message in messages]
+        times = list(map(parsed_time, given))
+        if None in times:
+            is_useless |= any(value not in (None, "") and value == value for value in given)
+        elif len(set(map(time_form, given))) > 1:
+            is_useless = True
+        elif len({*times}) > 1:
             return in_order(cast("list[float]", times))
+    if is_useless:
+        left_out[USELESS_TIMES] += 1
     return list(range(len(messages)))
 
 

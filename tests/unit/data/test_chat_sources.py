@@ -19,6 +19,7 @@ from icalib.core.errors import DataError, SettingError
 from icalib.data.preview import preview
 from icalib.data.schema import Dialogue
 from icalib.data.settings import PrepareSettings
+from icalib.data.sources.messages import USELESS_TIMES
 from icalib.data.sources.readers import open_source
 
 OPENAI = {"messages": [{"role": "user", "content": "It hums."}, {"role": "assistant", "content": "Restart it."}]}
@@ -200,9 +201,24 @@ def test_messages_are_sorted_by_their_times(tmp_path: Path, times: list[str], ne
     path = write_json(tmp_path / "chats.json", {"messages": chat[::-1] if newest_first else chat})
     (found,) = dialogues(path)
     assert [text for _, text in turns(found)] == ["user", "bot", "customer"]
-    chat[2]["createdAt"] = "31.01.2026"
-    (found,) = dialogues(write_json(path, {"messages": chat[::-1]}))
+
+
+@pytest.mark.parametrize("useless", ["31.01.2026", "2026-01-31T09:07", None])
+def test_times_by_which_messages_cannot_be_sorted_are_counted(tmp_path: Path, useless: str | None) -> None:
+    """Else nobody would notice that the newest messages come first."""
+    chat = [
+        {"role": role, "text": role, "createdAt": time}
+        for role, time in zip(
+            ["user", "bot", "customer"], ["2026-01-31T09:05Z", "2026-01-31T09:06Z", useless], strict=True
+        )
+    ]
+    timeless = [{**message, "createdAt": None} for message in chat]
+    path = tmp_path / "chats.jsonl"
+    path.write_text("".join(json.dumps({"messages": one}) + "\n" for one in (chat[::-1], timeless, chat[:2])))
+    source = open_source(path)
+    found, *_ = source.dialogues(None)
     assert [text for _, text in turns(found)] == ["customer", "bot", "user"]
+    assert dict(source.left_out) == {USELESS_TIMES: 1}
 
 
 @pytest.mark.parametrize("telling", ["sent_at", "turn"])
