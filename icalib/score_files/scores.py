@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -47,24 +48,41 @@ class Columns(Settings):
     label: str = "label"
 
 
+def _number(value: Any) -> Any:
+    """Refuse what pydantic takes for a number and no ranker writes: true, which is a label's, and 1_000."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        raise ValueError("a number")
+    return value
+
+
+def _name(value: Any) -> Any:
+    """Return a whole number as one, since pandas and JavaScript write 17 as 17.0 or not, and refuse a missing one."""
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError("a name")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Name = Annotated[str, Field(min_length=1), BeforeValidator(_name)]
+
+
 class Scored(BaseModel):
     """What a calibrator is applied to."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    score: FiniteFloat
+    score: Annotated[FiniteFloat, BeforeValidator(_number)]
 
 
 class Asked(Scored):
     """A score with the name of its query."""
 
-    query: str = Field(min_length=1)
+    query: _Name
 
 
 class Named(Asked):
     """A score with the names of its query and candidate."""
 
-    candidate: str = Field(min_length=1)
+    candidate: _Name
 
 
 class Labelled(Named):

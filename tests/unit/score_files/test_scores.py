@@ -38,6 +38,9 @@ def test_all_formats_have_the_same_scores(tmp_path: Path, name: str) -> None:
     [
         ({"score": "high"}, 'line 3, field `score`: found "high". Expected: a valid number'),
         ({"score": float("nan")}, "field `score`: found NaN. Expected: a finite number"),
+        ({"score": True}, "field `score`: found true. Expected: a number"),
+        ({"score": "1_000"}, 'field `score`: found "1_000". Expected: a number'),
+        ({"query": float("nan")}, "field `query`: found NaN. Expected: a name"),
         ({"label": 2}, "field `label`: found 2. Expected: 0 or 1"),
         ({"candidate": "d0"}, "line 3: candidate 'd0' of query 'q00000' occurs twice"),
     ],
@@ -47,6 +50,15 @@ def test_a_bad_row_is_named(tmp_path: Path, change: dict[str, Any], message: str
     with pytest.raises(DataError) as error:
         read_labelled(write_scores(tmp_path / "scores.jsonl", rows), COLUMNS)
     assert message in str(error.value)
+
+
+def test_a_whole_number_is_one_name_however_it_is_written(tmp_path: Path) -> None:
+    """A column of numbers with gaps is of floats in pandas, and so is what it writes."""
+    rows = [{"query": query, "candidate": index, "score": 0.5} for index, query in enumerate((17, 17.0, "17"))]
+    whole = {"17": {"0": 0.5, "1": 0.5, "2": 0.5}}
+    assert read_scores(write_scores(tmp_path / "scores.jsonl", rows), COLUMNS) == whole
+    rows = [{**row, "query": 17.0, "candidate": float(row["candidate"])} for row in rows]
+    assert read_scores(write_scores(tmp_path / "scores.parquet", rows), COLUMNS) == whole
 
 
 @pytest.mark.parametrize(
