@@ -7,6 +7,7 @@ import string
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,8 @@ def wording_key(text: str) -> int:
 
 
 def text_key(text: str) -> int:
-    """Return a 64-bit key of a text; case and runs of white space don't count."""
-    plain = " ".join(text.lower().split())
+    """Return a 64-bit key of a text; case, runs of white space, and whether accents are characters of their own (as
+    macOS writes some) don't count.
+    """
+    plain = " ".join(normalize("NFC", text).lower().split())
     return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")

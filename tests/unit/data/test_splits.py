@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unicodedata import normalize
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from icalib.core.errors import DataError
 from icalib.data.contexts import context_responses
 from icalib.data.schema import Dialogue
-from icalib.data.splits import LeakCheck, assigned_split, label_order, wording_key
+from icalib.data.splits import LeakCheck, assigned_split, label_order, text_key, wording_key
 
 
 def dialogue(speakers: str) -> Dialogue:
@@ -65,6 +67,14 @@ def test_the_words_of_a_text_count_not_the_signs_around_them() -> None:
     assert len(set(map(wording_key, same))) == 1
     others = ["1.50", "150", "कि", "की", "?", "??", "👍", "ok 👍", "ok", "e-mail", "email"]
     assert len(set(map(wording_key, others))) == len(others)
+
+
+def test_a_letter_and_its_accent_are_the_letter_with_the_accent() -> None:
+    for text in ("Bác sĩ đến", "Übung é", "각"):
+        composed, decomposed = normalize("NFC", text), normalize("NFD", text)
+        assert composed != decomposed
+        assert text_key(composed) == text_key(decomposed)
+        assert wording_key(f"{composed}!") == wording_key(decomposed)
 
 
 def test_leak_check_names_the_dialogues() -> None:
