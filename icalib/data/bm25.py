@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unicodedata import category, normalize
 
 import numpy as np
 from rank_bm25 import BM25Okapi
@@ -16,6 +18,8 @@ from icalib.data.negatives import NegativeSampler, Rows, Scores
 
 QUERY_ROWS = 16
 """Queries scored at once, of which each pays a sixteenth of what a sparse product costs before its first number."""
+_EMOJI = range(0xFE00, 0xFE10)
+"""Marks that choose between text and picture, and are of no word."""
 
 
 def tokenize(text: str) -> list[str]:
@@ -25,7 +29,18 @@ def tokenize(text: str) -> list[str]:
         >>> tokenize("It's 5 GB, isn't it?")
         ['it', 's', '5', 'gb', 'isn', 't', 'it']
     """
-    return re.findall(r"\w+", text.lower())
+    if text.isascii():
+        return re.findall(r"\w+", text.lower())
+    return _words().findall(normalize("NFC", text).lower())
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Return a pattern of words with their marks: vowels of Hindi, Tamil and Thai, and accents without a letter of
+    their own, none of which is of `\\w`.
+    """
+    marks = (chr(code) for code in range(0x300, 0x1F000) if code not in _EMOJI)
+    return re.compile(rf"\w[\w{''.join(mark for mark in marks if category(mark) in ('Mn', 'Mc'))}]*")
 
 
 def bm25_matrices(tokens: Sequence[Sequence[str]]) -> tuple[csr_array, csr_array]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -41,6 +42,13 @@ def test_matrices_give_the_scores_of_bm25okapi(corpus: list[list[str]]) -> None:
         assert ours == pytest.approx(np.array([okapi.get_scores(query) for query in corpus]), abs=1e-9)
     else:
         assert not ours.any()
+
+
+@pytest.mark.parametrize("text", ["मुझे प्रिंटर की समस्या है", "நான் உதவி", "مُحَمَّد هنا", "điện thoại hỏng", "it is 5 gb"])
+def test_vowels_and_accents_that_are_marks_are_of_their_words(text: str) -> None:
+    assert tokenize(text) == text.split()
+    assert tokenize(normalize("NFD", text.upper())) == text.split()
+    assert tokenize(f"\u0301 «{text}» ❤\ufe0f!") == text.split()  # marks without a word are none
 
 
 @settings(max_examples=40)
