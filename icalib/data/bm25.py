@@ -18,20 +18,36 @@ from icalib.data.negatives import NegativeSampler, Rows, Scores
 
 QUERY_ROWS = 16
 """Queries scored at once, of which each pays a sixteenth of what a sparse product costs before its first number."""
+_WITHOUT_SPACES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+"""Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+_RUN_WITHOUT_SPACES = re.compile(f"[{_WITHOUT_SPACES}]+")
+_RUN = re.compile(f"[{_WITHOUT_SPACES}]+|[^{_WITHOUT_SPACES}]+")
 _EMOJI = range(0xFE00, 0xFE10)
 """Marks that choose between text and picture, and are of no word."""
 
 
 def tokenize(text: str) -> list[str]:
-    """Return the lower-cased words of a text, as BM25 sees them.
+    """Return the lower-cased words of a text, as BM25 sees them; of a script without spaces, pairs of characters.
 
     Example:
         >>> tokenize("It's 5 GB, isn't it?")
         ['it', 's', '5', 'gb', 'isn', 't', 'it']
+        >>> tokenize("USB打印机 坏")
+        ['usb', '打印', '印机', '坏']
     """
     if text.isascii():
         return re.findall(r"\w+", text.lower())
-    return _words().findall(normalize("NFC", text).lower())
+    words = _words().findall(normalize("NFC", text).lower())
+    return [part for word in words for run in _RUN.findall(word) for part in _parts(run)]
+
+
+def _parts(run: str) -> list[str]:
+    """Return a word, or the pairs of neighbouring characters in a run of a script without spaces."""
+    if len(run) < 3 or not _RUN_WITHOUT_SPACES.match(run):
+        return [run]
+    return [run[start : start + 2] for start in range(len(run) - 1)]
 
 
 @cache

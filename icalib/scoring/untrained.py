@@ -53,6 +53,8 @@ class _UntrainedScoreJob(ShardedJob):
 class WordScoreJob(_UntrainedScoreJob):
     """Scores by words, in one shard since their statistics cover all pools."""
 
+    version: ClassVar[int] = 2  # words have their marks, and texts without spaces have pairs of characters
+
     scorer: WordScorer
 
     @property

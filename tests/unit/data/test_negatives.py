@@ -51,6 +51,20 @@ def test_vowels_and_accents_that_are_marks_are_of_their_words(text: str) -> None
     assert tokenize(f"\u0301 «{text}» ❤\ufe0f!") == text.split()  # marks without a word are none
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("打印机坏了，请帮忙", "打印 印机 机坏 坏了 请帮 帮忙"),
+        ("プリンターが5台", "プリ リン ンタ ター ーが 5 台"),
+        ("น้ำ", "น้ ้ำ"),
+        ("프린터가 고장", "프린터가 고장"),  # Korean has spaces
+    ],
+)
+def test_texts_of_scripts_without_spaces_have_words_in_common(text: str, words: str) -> None:
+    """Else two of them share a word where they share a whole clause, and mined negatives are random ones."""
+    assert tokenize(text) == words.split()
+
+
 @settings(max_examples=40)
 @given(corpus=corpora)
 def test_mined_negatives_are_the_best_of_plain_bm25(
