@@ -197,7 +197,12 @@ def _first_rows(files: Iterable[Path], count: int) -> tuple[list[dict[str, Any]]
 
 def own_id(row: Mapping[str, Any], *names: str) -> str:
     """Return the first id that a row has under one of some names, empty if it has none."""
-    return next((str(row[name]).strip() for name in names if _is_id(row.get(name))), "")
+    return next((id_text(row[name]) for name in names if _is_id(row.get(name))), "")
+
+
+def id_text(value: Any) -> str:
+    """Return an id as text; 17.0 is 17, as columns of integers with gaps are of floats in some files."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
 
 
 def _is_id(value: Any) -> bool:

@@ -29,6 +29,7 @@ from icalib.data.sources.rows import (
     falls,
     first_rows,
     guessed_columns,
+    id_text,
     parsed_time,
     plain_column,
     read_rows,
@@ -128,7 +129,7 @@ class _Table:
         value = unchecked_row(raw).get(column)
         if value is None or value != value or not str(value).strip():
             raise raw.error("found no conversation id", field=column)
-        return str(value).strip()
+        return id_text(value)
 
     def _time(self, raw: Raw, row: Mapping[str, Any]) -> float:
         value = row.get(self.columns["time"])

@@ -156,6 +156,15 @@ def test_ids_of_conversations_repeat_and_those_of_messages_do_not(tmp_path: Path
     assert dialogue.dialog_id == "7"
 
 
+def test_a_conversation_is_one_whether_a_file_has_its_number_as_integer_or_float(tmp_path: Path) -> None:
+    """A column of integers with gaps, such as of messages without a ticket that were dropped, is of floats."""
+    rows = [{"ticket": 17, "sent": n, "sender": role, "body": text} for n, (role, text) in enumerate(TURNS)]
+    pd.DataFrame(rows[:1]).to_parquet(tmp_path / "january.parquet")
+    pd.DataFrame(rows[1:]).astype({"ticket": float}).to_parquet(tmp_path / "february.parquet")
+    (found,) = dialogues(tmp_path)
+    assert (found.dialog_id, turns(found)) == ("17", TURNS)
+
+
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "export.csv"
     path.write_text("nr,who,what,when\n1,bot,second,2\n1,client,first,1\n")
