@@ -105,7 +105,7 @@ class Target:
 
     row: int
     candidates: tuple[str, ...]
-    num_utterances: int
+    context: tuple[str, ...]
     label: int
 
 
@@ -151,7 +151,7 @@ def import_labels(file: Path, data: Path, out: Path) -> Imported:
     ]
     for name, right in verdicts.items():
         if right is not None:
-            labels.set(targets[name].row, right, majority_intents(by_pool[name], targets[name].num_utterances))
+            labels.set(targets[name].row, right, majority_intents(by_pool[name], len(targets[name].context)))
         elif name in was_labelled:
             labels.forget(targets[name].row)
     new_models = {one.annotator for one in finished if by_model(one)}
@@ -196,7 +196,9 @@ def find_targets(data: Path, split: Split, wanted: Set[str]) -> dict[str, Target
     batches = iter_pools(data, split, ["pool_id", "candidates", "context", "label"])
     rows = (row for batch in batches for row in batch.to_pylist())
     return {
-        row["pool_id"]: Target(number, tuple(row["candidates"]), len(row["context"]), row["label"])
+        row["pool_id"]: Target(
+            number, tuple(row["candidates"]), tuple(one["text"] for one in row["context"]), row["label"]
+        )
         for number, row in enumerate(rows)
         if row["pool_id"] in wanted
     }

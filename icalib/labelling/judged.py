@@ -42,14 +42,22 @@ class JudgedMetrics:
 
 
 def _has_learned_from(run: FinishedRun, pools: PoolSet, split: Split, targets: Mapping[str, Target]) -> bool:
-    """Return whether some pools are of a run's own data, whatever labels either folder was given since."""
+    """Return whether some pools are of a run's own training or validation data, whatever labels either folder was given
+    since, and with whatever wrong candidates and splits its dialogues were prepared again.
+    """
     if pools.digest == run.folder.data_digest:
-        return True
+        return split != "test"
     try:
-        known = find_targets(run.config.data, split, targets.keys())
+        known = [find_targets(run.config.data, one, targets.keys()) for one in SPLITS if one != "test"]
     except IcalibError:  # the folder has gone
         return False
-    return any(set(known[name].candidates) == set(targets[name].candidates) for name in known)
+    return any(_is_same(target, targets[name]) for some in known for name, target in some.items())
+
+
+def _is_same(one: Target, other: Target) -> bool:
+    """Return whether two pools of one name have one question, of which they may have more or fewer utterances."""
+    size = min(len(one.context), len(other.context))
+    return one.context[-size:] == other.context[-size:] and not set(one.candidates).isdisjoint(other.candidates)
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class Judgements:
         found = {split: find_targets(data, split, names) for split in SPLITS}
         split = max(SPLITS, key=lambda one: len(found[one]))
         check_answers(answers, found[split], data, "training" if split == "train" else split)
-        if split != "test" and _has_learned_from(run, pool_set, split, found[split]):
+        if _has_learned_from(run, pool_set, split, found[split]):
             raise SettingError(
                 f"{judged} is about {split} pools of {data}, from which the run has learned. Judge some of its test "
                 "pools, or pools of other dialogues (--data)."

@@ -17,6 +17,7 @@ from helpers.runs import small_settings
 
 from icalib import evaluate_judged, label_import, label_next
 from icalib.core.errors import DataError, SettingError
+from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
 from icalib.data.schema import Pool
 from icalib.data.simulate import simulate
@@ -176,6 +177,13 @@ def test_what_cant_be_used_is_refused(
     relabelled = label_import(filled, tiny_pools, tmp_path / "relabelled").path
     for learned in (tiny_pools, relabelled):
         refused("is about train pools of .*, from which the run has learned", filled, data=learned)
+    prepare(
+        read_pool_set(tiny_pools).source, tmp_path / "again",
+        PrepareSettings(num_candidates=3, context_turns=2, negative_sampler="random"),
+    )  # fmt: skip
+    again = label_next(data=tmp_path / "again", out=tmp_path / "again.csv", number=5).path
+    filled = filled_table(again, tmp_path / "again-filled.csv", lambda name: [0])
+    refused("is about train pools of .*, from which the run has learned", filled, data=tmp_path / "again")
     few = filled_table(batch, tmp_path / "few.csv", lambda name: [0] if name < sorted(pools)[20] else [])
     refused(r"judged pools with a right candidate. Intervals hold from 30 on", few)
     rows = list(csv.DictReader(judge.open()))
