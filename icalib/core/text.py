@@ -8,7 +8,7 @@ import reprlib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -24,6 +24,19 @@ _EXPECTED = {
     "string_unicode": "valid unicode",
     "tuple_type": "a list",
 }
+
+
+class CsvLines:
+    """What a `csv.writer` writes to, with its own line terminator: lines end in a line feed. With that as terminator it
+    would leave a carriage return in a cell without quotes, which readers take for the end of the row.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str) -> None:
+        """Write a row."""
+        self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 from icalib.core.errors import DataError
+from icalib.core.text import CsvLines
 from icalib.data.schema import Pool
 from icalib.data.sources.records import Raw
 from icalib.labelling.annotations import Annotation, Answer, filled_rows
@@ -27,7 +28,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 def table_text(pools: Sequence[Pool]) -> str:
     """Return the CSV of pools; `right` and `annotator` are empty."""
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(CsvLines(text))
     writer.writerow(_COLUMNS)
     for pool in pools:
         context = "\n".join(f"{utterance.speaker}: {utterance.text}" for utterance in pool.context)

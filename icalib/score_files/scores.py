@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 from icalib.core.component import Settings
 from icalib.core.errors import DataError, SettingError
 from icalib.core.files import atomic_write, check_other_file
+from icalib.core.text import CsvLines
 from icalib.data.sources.files import open_bytes, read_lines
 from icalib.data.sources.records import Raw, build, refuse_bad_bytes
 from icalib.data.sources.rows import Kind, as_json, check_distinct, delimiter_of, kind_of, read_rows, row_of
@@ -260,10 +261,10 @@ def _notes(calibrator: Calibrator, new: _New) -> Iterator[str]:
             )
 
 
-def _write_csv(file: IO[str], rows: Iterator[dict[str, Any]], path: Path) -> None:
+def _write_csv(file: TextIO, rows: Iterator[dict[str, Any]], path: Path) -> None:
     for first in rows:  # of a CSV file, whose rows all have the header's columns
         delimiter = _delimiter_of(path)
-        writer = csv.DictWriter(file, list(first), delimiter=delimiter, lineterminator="\n")
+        writer = csv.DictWriter(CsvLines(file), list(first), delimiter=delimiter)
         writer.writeheader()
         writer.writerow(first)
         writer.writerows(rows)

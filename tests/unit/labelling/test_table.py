@@ -13,7 +13,7 @@ from icalib.labelling.table import read_table, table_text
 
 
 def test_no_cell_is_a_formula_and_texts_come_back_as_they_were(tmp_path: Path) -> None:
-    texts = ["=HYPERLINK(1)", "+1 for that", "-", "@anna", "'tis", "'=1", "Restart it."]
+    texts = ["=HYPERLINK(1)", "+1 for that", "-", "@anna", "'tis", "'=1", "Restart it.", "One.\rTwo."]
     context = [Utterance(speaker="user", text="=1+1")]
     pool = Pool(pool_id="=A1", dialog_id="d", split="train", context=context, candidates=texts, label=0, domain="")
     written = table_text([pool])

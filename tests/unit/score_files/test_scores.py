@@ -177,6 +177,17 @@ def test_a_tsv_becomes_a_tsv(tmp_path: Path) -> None:
     assert (tmp_path / "out.tsv").read_text().startswith("query\tcandidate\tscore\tcalibrated_prob\n")
 
 
+def test_a_carriage_return_in_a_cell_ends_no_row(tmp_path: Path) -> None:
+    rows = [{**row, "candidate": f"{row['candidate']}\rand more"} for row in NEW_ROWS]
+    with (tmp_path / "scores.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    apply(FITTED, tmp_path / "scores.csv", tmp_path / "out.csv", COLUMNS)
+    assert [row["candidate"] for _, row in read_score_rows(tmp_path / "out.csv")] == [row["candidate"] for row in rows]
+    assert b"\r\n" not in (tmp_path / "out.csv").read_bytes()
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_a_csv_keeps_its_delimiter_and_mark(tmp_path: Path, delimiter: str, encoding: str) -> None:
