@@ -7,6 +7,7 @@ a conversation may be apart from each other; they are sorted by time, or keep th
 from __future__ import annotations
 
 import pickle
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "threadid", "thread", "ticketid", "ticket", "sessionid", "session", "caseid", "case", "id",
     ),
     "time": TIMES,
+    "clock": (),  # the time of day where `time` is the day; known by its values
     "sender": (
         "sendertype", "senderrole", "authortype", "speakerrole", "role", "sender", "speaker", "from", "author",
         "actor", "participant", "who", "user", "username", "name",
@@ -59,6 +61,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
 """Common names of columns, in lower case without spaces and signs; the most telling first."""
 REQUIRED = ("id", "sender", "text")
 _MARKS = {"": None, "1.0": True, "0.0": False}  # as pandas writes columns with gaps
+_DAY, _CLOCK = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
 TWICE = "rows of a conversation that are the same as another"
 
 
@@ -132,7 +135,7 @@ class _Table:
         return id_text(value)
 
     def _time(self, raw: Raw, row: Mapping[str, Any]) -> float:
-        value = row.get(self.columns["time"])
+        value = _moment(row, self.columns)
         time = parsed_time(value)
         if time is None or time_form(value) != self.time_form:
             raise raw.error(
@@ -161,7 +164,7 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     sample, names = sampled(path)
     found = guessed_columns(names, COMMON, columns)
     if "time" not in columns and found.keys() >= {"id", "time"}:
-        found["time"] = _telling_time(sample, names, found)
+        found |= _telling_time(sample, names, found)
     understood = check_columns(files, names, found, REQUIRED, columns)
     ids = {str(row.get(found["id"])) for row in sample}
     if "id" not in columns and found["id"].strip("_").lower() == "id" and len(ids) == len(sample) > 1:
@@ -172,14 +175,15 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     times: list[list[float]] = []
     form = ""
     if time := found.get("time"):
-        given = next((row[time] for row in sample if str(row.get(time, "")).strip() not in ("", "None", "nan")), None)
+        rows = (row for row in sample if str(row.get(time, "")).strip() not in ("", "None", "nan"))
+        given = next((_moment(row, found) for row in rows), None)
         if parsed_time(given) is None:
             shown = abbreviated(given)
             understood += f"; rows keep their order, since the time {shown} is neither a number nor ISO 8601"
             del found["time"]
         else:
             form = time_form(given)
-            times = _times(sample, found["id"], time)
+            times = _times(sample, found)
         if times and max(map(len, times)) > 1 and all(len({*one}) == 1 for one in times):
             understood += f"; rows keep their order, since those of a conversation have one `{time}`"
     elif "time" not in columns:
@@ -192,22 +196,38 @@ def _open(path: Path, speakers: Mapping[str, Role], columns: Mapping[str, str]) 
     return Source(files, dialogues, understood=understood, left_out=table.left_out)
 
 
-def _times(sample: Iterable[Mapping[str, Any]], id_column: str, time_column: str) -> list[list[float]]:
+def _moment(row: Mapping[str, Any], columns: Mapping[str, str]) -> Any:
+    """Return a row's time, which may be in two columns: the day and the time of day."""
+    time = row.get(columns["time"])
+    return f"{time} {row.get(columns['clock'])}" if "clock" in columns else time
+
+
+def _times(sample: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> list[list[float]]:
     """Return the times of each conversation's rows."""
     times: dict[str, list[float]] = {}
     for row in sample:
-        if (time := parsed_time(row.get(time_column))) is not None:
-            times.setdefault(str(row.get(id_column)), []).append(time)
+        if (time := parsed_time(_moment(row, columns))) is not None:
+            times.setdefault(str(row.get(columns["id"])), []).append(time)
     return list(times.values())
 
 
-def _telling_time(sample: Sequence[Mapping[str, Any]], names: Iterable[str], found: Mapping[str, str]) -> str:
-    """Return the column of times that tells most rows of a conversation apart: the most telling by its name may be of
-    the day, or of the conversation's beginning.
+def _telling_time(
+    sample: Sequence[Mapping[str, Any]], names: Iterable[str], found: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the columns of times that tell most rows of a conversation apart: the most telling by its name may be of
+    the day, beside one of the time of day, or of the conversation's beginning.
     """
     by_plain = {plain_column(name): name for name in names}
-    free = [by_plain[plain] for plain in TIMES if plain in by_plain and by_plain[plain] not in found.values()]
-    return max([found["time"], *free], key=lambda name: sum(len({*one}) for one in _times(sample, found["id"], name)))
+    possible = [by_plain[plain] for plain in TIMES if plain in by_plain]
+    free = [name for name in possible if name == found["time"] or name not in found.values()]
+    days, clocks = ([name for name in free if _all_match(form, name, sample)] for form in (_DAY, _CLOCK))
+    choices = [{"time": name} for name in [found["time"], *free]]
+    choices += [{"time": day, "clock": clock} for day in days[:1] for clock in clocks[:1]]
+    return max(choices, key=lambda chosen: sum(len({*one}) for one in _times(sample, {**found, **chosen})))
+
+
+def _all_match(form: re.Pattern[str], name: str, sample: Iterable[Mapping[str, Any]]) -> bool:
+    return all(form.fullmatch(str(row.get(name)).strip()) for row in sample)
 
 
 def _detects(path: Path) -> bool:

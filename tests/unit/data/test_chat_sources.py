@@ -246,6 +246,25 @@ def test_rows_are_sorted_by_the_times_that_tell_them_apart(tmp_path: Path, telli
     assert "those of a conversation have one `created_at`" in open_source(path).understood
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_day_and_a_time_of_day_are_one_time(tmp_path: Path, suffix: str) -> None:
+    said = [("02-01", "00:01", "bot"), ("01-31", "23:58", "user"), ("01-31", "23:59", "visitor")]
+    rows = pd.DataFrame(
+        {"ticket": 1, "date": f"2026-{day}", "time": f"{time}:00", "sender": role, "body": role}
+        for day, time, role in said
+    )
+    path = tmp_path / f"export.{suffix}"
+    if suffix == "csv":
+        rows.to_csv(path, index=False)
+    else:
+        days, times = pd.to_datetime(rows["date"]), pd.to_datetime(rows["time"], format="%H:%M:%S")
+        rows.assign(date=days.dt.date, time=times.dt.time).to_parquet(path)
+    for options in ({}, {"columns": {"time": "date", "clock": "time"}}):
+        source = open_source(path, options=options)
+        assert all(column in source.understood for column in ("time=date", "clock=time"))
+        assert [text for _, text in turns(next(iter(source.dialogues(None))))] == ["user", "visitor", "bot"]
+
+
 def test_rows_that_are_written_twice_are_read_once(tmp_path: Path) -> None:
     rows = [{"ticket": 1, "sent": n, "sender": role, "body": text} for n, (role, text) in enumerate(TURNS)]
     path = tmp_path / "export.csv"
