@@ -88,17 +88,17 @@ class Judgements:
         found = {split: find_targets(data, split, names) for split in SPLITS}
         split = max(SPLITS, key=lambda one: len(found[one]))
         check_answers(answers, found[split], data, "training" if split == "train" else split)
-        if _has_learned_from(run, pool_set, split, found[split]):
-            raise SettingError(
-                f"{judged} is about {split} pools of {data}, from which the run has learned. Judge some of its test "
-                "pools, or pools of other dialogues (--data)."
-            )
         if models := {one.annotation.annotator for one in answers if one.annotation and by_model(one.annotation)}:
             raise DataError(
                 f"has answers of a language model ({min(models)})",
                 "People's labels are expected here; a model's answers are scores of a judge (`icalib label ask "
                 "--scores`, then --judge).",
                 path=judged,
+            )
+        if _has_learned_from(run, pool_set, split, found[split]):
+            raise SettingError(
+                f"{judged} is about {split} pools of {data}, from which the run has learned. Judge some of its test "
+                "pools, or pools of other dialogues (--data)."
             )
         by_pool = annotations_by_pool([*latest([one.annotation for one in answers if one.annotation])])
         verdicts = {name: majority(by_pool[name], len(found[split][name].candidates)) for name in by_pool}

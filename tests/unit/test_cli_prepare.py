@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from icalib.core.errors import ClusterError
 from icalib.data.sources.readers import READERS
 
 ROOT = Path(__file__).parents[2]
@@ -48,17 +49,23 @@ def test_a_preview_writes_nothing(prepare: Any, export: Path) -> None:
     assert [path.name for path in export.parent.iterdir()] == ["export.csv"]
 
 
-def test_a_folder_is_refused_or_reused_before_ray_is_started(prepare: Any, export: Path, tmp_path: Path) -> None:
-    """No cluster is at the address, so that joining it would be the error."""
+def test_a_folder_is_refused_or_reused_before_ray_is_started(
+    prepare: Any, export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = (export, *OPTIONS, "--negatives", "random", "--candidates", "2", "--out", tmp_path / "pools")
-    absent = ("--address", "127.0.0.1:1")
     assert prepare(*given, "--executor", "local")[0] == 0
-    code, err = prepare(*given, *absent)
+
+    def start(*_: object, **__: object) -> None:
+        raise ClusterError("Ray is started")
+
+    monkeypatch.setattr("icalib.distributed.session.has_joined", lambda: False)  # as other tests in this process have
+    monkeypatch.setattr("icalib.distributed.session.start", start)
+    code, err = prepare(*given)
     assert (code, "no action needed" in err, "Ray" in err) == (0, True, False)
-    code, err = prepare(*given, *absent, "--seed", "8")
+    code, err = prepare(*given, "--seed", "8")
     assert (code, "prepared from other inputs (seed)" in err, "Ray" in err) == (2, True, False)
-    code, err = prepare(*given, *absent, "--seed", "8", "--fresh")
-    assert (code, "can't join the Ray cluster" in err) == (2, True)
+    code, err = prepare(*given, "--seed", "8", "--fresh")
+    assert (code, "Ray is started" in err) == (2, True)
 
 
 def test_a_preview_shows_what_is_wrong_by_field(prepare: Any, tmp_path: Path) -> None:
