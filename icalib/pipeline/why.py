@@ -28,7 +28,7 @@ from icalib.pipeline.evaluation import Fitted
 from icalib.pipeline.run import CACHE
 from icalib.regimes.pseudo_labels import SYMBOLS, PseudoLabelRule, PseudoLabels, assign, scores_for_rule
 from icalib.scoring.column import View, in_view, read_columns
-from icalib.scoring.gain import ChosenScores, choose_views
+from icalib.scoring.gain import ALWAYS_INTENTS, NEVER_INTENTS, ChosenScores, choose_views
 from icalib.scoring.scores import Shards
 
 
@@ -171,8 +171,9 @@ def _thresholds(configured: PseudoLabelRule, rule: PseudoLabelRule) -> str:
         is_derived = configured.scale != "absolute" and value != given
         texts.append(f"{short} {value:.3g}" + (f" ({scale} {given:g})" if is_derived else ""))
     of_pool = "p̄: softmax over the pool" if rule.over_pool else "p̄: of each pair by itself"
+    views = {ALWAYS_INTENTS: " Intents always.", NEVER_INTENTS: " Intents never."}.get(rule.gain_threshold, "")
     high = "g < λʰ" if rule.confidence == "certainty" else "g > λʰ"
-    return f"{of_pool}. Confident: one p̄ > λ⁺; calibrated: one p̄ > λ̃⁺ and one {high}. {', '.join(texts)}"
+    return f"{of_pool}.{views} Confident: one p̄ > λ⁺; calibrated: one p̄ > λ̃⁺ and one {high}. {', '.join(texts)}"
 
 
 class _Trail:
