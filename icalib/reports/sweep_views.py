@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, final
 
@@ -50,6 +50,8 @@ _DRY_COLUMNS = (
     ("right", "pair_accuracy"),
     ("with intents", "num_selected_intents"),
 )
+_MOST_DRY = 40
+"""Rows of a dry sweep's table on the terminal."""
 
 
 @final
@@ -275,7 +277,7 @@ def print_sweep(folder: SweepFolder, console: Console | None = None) -> None:
 
 
 def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
-    """Print what the trials of a dry sweep would select, means over the seeds."""
+    """Print what the trials of a dry sweep would select, means over the seeds; most first, equal selections once."""
     console = console or people_console()
     found = read_parquet(folder.dry_path, schema=DRY_SCHEMA)
     settings = {
@@ -284,20 +286,39 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     }
     names = short_names(list(dict.fromkeys(name for one in settings.values() for name in one)))
     means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).sort_by("trial")
-    rows: list[list[str]] = []
+    by_selection: dict[tuple[float | None, ...], list[int]] = {}
     for row in means.to_pylist():
-        values = {column: row[f"{column}_mean"] for _, column in _DRY_COLUMNS}
+        selection = tuple(row[f"{column}_mean"] for _, column in _DRY_COLUMNS)
+        by_selection.setdefault(selection, []).append(row["trial"])
+    of_all = _alike(list(settings.values())) if len(settings) > 1 else {}
+    rows: list[list[str]] = []
+    for selection, trials in sorted(by_selection.items(), key=lambda found: -(found[0][0] or 0)):
         cells = [
-            format_share(value) if column.endswith("accuracy") else f"{value:,.0f}" for column, value in values.items()
+            format_share(value) if column.endswith("accuracy") else f"{value:,.0f}"
+            for value, (_, column) in zip(selection, _DRY_COLUMNS, strict=True)
         ]
-        rows.append([str(row["trial"]), *cells, settings_text(settings[row["trial"]], names)])
+        own = {name: value for name, value in _alike([settings[one] for one in trials]).items() if name not in of_all}
+        number = f"{trials[0]} and {len(trials) - 1} more" if len(trials) > 1 else str(trials[0])
+        rows.append([number, *cells, settings_text(own, names)])
+    notes = [
+        "right: fraction of the selected pools or pairs whose labels are right; all right: if every pool were taken"
+    ]
+    notes += [f"all have {settings_text(of_all, names)}"] if of_all else []
+    notes += [f"{len(rows) - _MOST_DRY} smaller selections are left out"] if len(rows) > _MOST_DRY else []
+    if not any(selection[0] for selection in by_selection):
+        notes += ["none selects a pool: try lower thresholds, or another scale"]
     sweep = folder.settings
     table = text_table(
         ("trial", *(name for name, _ in _DRY_COLUMNS), Column("settings", overflow="fold")),
-        rows,
+        rows[:_MOST_DRY],
         title=f"{sweep.space}, {sweep.method} on {sweep.data.name}: round 1, nothing trained",
-        caption="right: fraction of the selected pools or pairs whose labels are right; all right: if every pool were "
-        "taken",
+        caption="; ".join(notes),
         num_texts=0,
     )
     console.print(table)
+
+
+def _alike(many: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the settings that are the same in all."""
+    first, *others = many
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}

@@ -102,6 +102,34 @@ def test_a_dry_sweep_shows_means_over_the_seeds(tmp_path: Path) -> None:
     assert any({"1", "150", "gain_threshold=0.01"} <= set(line.split()) for line in stream.getvalue().splitlines())
 
 
+@pytest.mark.parametrize("most", [0, 70])
+def test_a_dry_sweep_shows_the_largest_selection_first_and_equal_ones_once(tmp_path: Path, most: int) -> None:
+    folder = write_sweep(tmp_path, [])
+    row = {"num_pools_scored": 100, "num_selected_intents": 0, "base_accuracy": 0.5, "seed": 1}
+    folder.write_dry(
+        [
+            {
+                **row, "trial": trial, "num_pseudo_pools": pools, "num_pseudo_pairs": 2 * pools,
+                "params": [{"name": "scale", "value": '"absolute"'}, {"name": GAIN, "value": str(gain)},
+                           {"name": "high", "value": str(trial)}],
+            }
+            for trial, pools, gain in [(0, 0, 0.5), (1, most, 0.5), (2, 0, 0.5), (3, 0, 0.1)]
+        ]
+    )  # fmt: skip
+    stream = io.StringIO()
+    print_dry(folder, Console(file=stream, width=200, color_system=None))
+    shown = stream.getvalue()
+    rows = [line.split() for line in shown.splitlines() if "50.0 %" in line]
+    if most:
+        assert [one[:2] for one in rows] == [["1", "70"], ["0", "and"]]
+        assert rows[0][-2:] == ["gain_threshold=0.5,", "high=1"]
+        assert "0 and 2 more" in shown
+    else:
+        assert "0 and 3 more" in shown
+    assert ("try lower thresholds" in shown) == (most == 0)
+    assert "all have scale=absolute" in shown
+
+
 @pytest.mark.parametrize(("num_pools", "said"), [(4, "could be chance"), (40, "more than chance")])
 def test_the_lead_is_over_the_next_trial_and_tested_over_the_pools(tmp_path: Path, num_pools: int, said: str) -> None:
     poor, good = (Made({"gamma": value}, [{"R@1": value}], margins=[2 * value - 1.5] * num_pools) for value in (0.5, 1))
