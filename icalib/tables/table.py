@@ -118,7 +118,7 @@ class Table(Settings):
         return found
 
     def chosen(self, labels: list[str]) -> Table:
-        """The table with some of its rows, named by label or method.
+        """The table with some of its rows, named by label, or by method where no row has that label.
 
         Raises:
             SettingError: a row is unknown.
@@ -130,7 +130,8 @@ class Table(Settings):
                 f"--rows: the table has no row {missing[0]}. Its rows: {', '.join(row.label for row in self.rows)}."
             )
         wanted = {name.lower() for name in labels}
-        rows = tuple(row for row in self.rows if wanted & {row.method.lower(), row.label.lower()})
+        methods = wanted - {row.label.lower() for row in self.rows}
+        rows = tuple(row for row in self.rows if row.label.lower() in wanted or row.method.lower() in methods)
         kept = {row.label for row in rows}
         exceptions = tuple(one for one in self.exceptions if not one.rows or kept & set(one.rows))
         return self.model_copy(update={"rows": rows, "exceptions": exceptions})

@@ -42,6 +42,8 @@ def test_rows_are_chosen_by_label_or_method() -> None:
     ]  # fmt: skip
     with pytest.raises(SettingError, match="the table has no row bart"):
         table.chosen(["bart"])
+    ablation = load_table("icast-table3")  # several rows of one method
+    assert [row.label for row in ablation.chosen(["icast", "-icge"]).rows] == ["ICAST", "-ICGE"]
 
 
 def rows(*published: object) -> dict[str, object]:
