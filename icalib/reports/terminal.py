@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _IMPORTANT = ("R@1", "MAP", "ECE", "ECE_top1", "NLL", "F1", "Brier", "AURC", "R@2", "R@5")
 """Metrics in the order in which a narrow terminal makes room for them."""
+_FEW_QUERIES = 30
 _BETTER = {"maximize": "higher", "minimize": "lower", None: ""}
 
 
@@ -205,7 +206,10 @@ def print_calibration(calibrator: Calibrator, console: Console | None = None) ->
         rows.append([Text(cell, style="bold" if method == calibrator.method else "") for cell in cells])
     title = f"{calibrator.num_measured} queries that fitted nothing ({calibrator.num_fitted} others did)"
     columns = ("calibrator", *map(heading, METRICS))
-    console.print(text_table(columns, rows, title=title, caption="95 % intervals over queries below"))
+    caption = "95 % intervals over queries below"
+    if calibrator.num_measured < _FEW_QUERIES:
+        caption += "; of so few queries those of ECE are too short"
+    console.print(text_table(columns, rows, title=title, caption=caption))
     read_as = "probabilities" if calibrator.scale == "probability" else "logits: before, their sigmoid"
     chosen = "none is better, so scores stay as they are" if calibrator.method == UNCHANGED else calibrator.method
     console.print(Text(f"scores are read as {read_as}"))

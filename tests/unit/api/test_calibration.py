@@ -31,11 +31,19 @@ def test_commands_and_functions_give_the_same(tmp_path: Path) -> None:
     assert shown.startswith(repr(found).rstrip())
     for word in ("40 queries that fitted nothing", "before", "temperature", "platt", "isotonic", "NLL ↓"):
         assert word in shown
+    assert "too short" not in shown
     shown = command(scores, "--apply", tmp_path / "by-command", "--out", tmp_path / "by-command.parquet")
     applied = icalib.apply(found.path, scores, tmp_path / "by-function.parquet")
     assert (applied.num_pairs, applied.notes) == (480, ())
     assert "by-command.parquet: 480 pairs" in shown
     assert (tmp_path / "by-command.parquet").read_bytes() == applied.out.read_bytes()
+
+
+def test_intervals_of_few_queries_say_that_they_are_too_short(tmp_path: Path) -> None:
+    scores = write_scores(tmp_path / "scores.parquet", score_rows(scored_pools(50)))
+    shown = " ".join(command(scores, "--out", tmp_path / "out").split())
+    assert "25 queries that fitted nothing" in shown
+    assert "of so few queries those of ECE are too short" in shown
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
