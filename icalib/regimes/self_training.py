@@ -95,10 +95,10 @@ class SelfTraining(AbstractRegime):
 
     @override
     def teacher(self, stages: Stages) -> PartTraining:
-        rule, chosen = None, self.config.rule
-        if self.config.with_intents:
-            is_known = chosen.gain_threshold in (ALWAYS_INTENTS, NEVER_INTENTS)
-            rule = GainRule(intents=chosen.intents, gain_threshold=chosen.gain_threshold if is_known else _PUBLISHED)
+        rule = self.config.view_rule()
+        if rule is not None:
+            reads_one_view = rule.gain_threshold in (ALWAYS_INTENTS, NEVER_INTENTS)
+            rule = GainRule(intents=rule.intents, gain_threshold=rule.gain_threshold if reads_one_view else _PUBLISHED)
         return PartTraining(stages, StageName("teacher"), self.config.teacher, rule)
 
     def _score(self, stages: Stages, model: Trained, number: int) -> Stage:

@@ -64,8 +64,8 @@ class GainRule(Settings):
     get the right positive; likewise λ⁻ for negatives. The defaults of the thresholds are absolute: with another scale,
     set all of them."""
     gain_threshold: float = Field(default=ALWAYS_INTENTS, ge=-1, le=1)
-    """λ: use the predicted intents iff Δ > λ: 0.02 in the paper. −1, the default, uses them always, as the weights of a
-    sum of parts are fitted with intents; 1 never (gains are between −0.69 and 0.69)."""
+    """λ: use the predicted intents iff Δ > λ: 0.02 in the paper. −1, the default, uses them always, as a sum of parts
+    ranks best so; 1 never (gains are between −0.69 and 0.69)."""
     confidence: Literal["information", "certainty"] = "information"
     """Definition of the confidence g. `information`: the mutual information, where more is better, as in the paper and
     its code. `certainty`: the opposite sign (Δ' = g − g̃, and g < λʰ), which is closer to the usual meaning of

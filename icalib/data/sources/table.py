@@ -218,10 +218,10 @@ def _telling_time(
     the day, beside one of the time of day, or of the conversation's beginning.
     """
     by_plain = {plain_column(name): name for name in names}
-    possible = [by_plain[plain] for plain in TIMES if plain in by_plain]
-    free = [name for name in possible if name == found["time"] or name not in found.values()]
+    taken = {name for column, name in found.items() if column != "time"}
+    free = [by_plain[plain] for plain in TIMES if plain in by_plain and by_plain[plain] not in taken]
     days, clocks = ([name for name in free if _all_match(form, name, sample)] for form in (_DAY, _CLOCK))
-    choices = [{"time": name} for name in [found["time"], *free]]
+    choices = [{"time": name} for name in free]
     choices += [{"time": day, "clock": clock} for day in days[:1] for clock in clocks[:1]]
     return max(choices, key=lambda chosen: sum(len({*one}) for one in _times(sample, {**found, **chosen})))
 
