@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import os
@@ -14,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 from ray import serve
+from ray.serve.schema import DeploymentStatus, ReplicaState
+from starlette.exceptions import HTTPException
 
 from icalib.core.component import Settings
 from icalib.core.errors import ClusterError, RunFolderError, SettingError
@@ -29,6 +32,9 @@ from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
 
 APPLICATION = "icalib"
 _STARTING_S = 10.0
+_log = logging.getLogger(__name__)
+_PATIENCE_S = 10.0  # of a request, before it asks whether there is a copy of the models at all
+_BROKEN = (DeploymentStatus.UNHEALTHY, DeploymentStatus.DEPLOY_FAILED)
 
 
 class ServeArguments(Settings):
@@ -73,10 +79,18 @@ class Gateway:
         path = local_path(checked.run)
         pull(path)
         token_file = None if checked.token_file is None else Path(checked.token_file)
-        token = read_token(token_file, checked.host, logging.getLogger(__name__).warning)
+        token = read_token(token_file, checked.host, _log.warning)
 
         async def score(pool: Pool) -> pa.Table:
-            return await ranker.score.remote(pool)
+            answer = asyncio.ensure_future(ranker.score.remote(pool))
+            try:
+                while not (await asyncio.wait({answer}, timeout=_PATIENCE_S))[0]:
+                    if problem := await asyncio.to_thread(_why_none_answers):
+                        _log.error("no copy of the models is running: %s", problem)
+                        raise HTTPException(503, "no copy of the models is running; the server's log says why.")
+                return answer.result()
+            finally:
+                answer.cancel()
 
         served = ServedRun.open(path)
         self._app = create_app(served, score, checked.limits, token)
@@ -109,6 +123,14 @@ def _digest(run: str) -> str:
     path = local_path(run)
     pull(path)
     return FinishedRun.open(path).digest
+
+
+def _why_none_answers() -> str:
+    """Return why no copy of the models runs; nothing while one does, or may soon."""
+    application = serve.status().applications[serve.get_replica_context().app_name]
+    ranker = application.deployments[Ranker.__name__]
+    is_broken = ranker.status in _BROKEN and not ranker.replica_states.get(ReplicaState.RUNNING)
+    return ranker.message if is_broken else ""
 
 
 def _check_unchanged(run: FinishedRun, digest: str) -> None:

@@ -23,7 +23,7 @@ from icalib.metrics.pairs import PoolScores
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions
 from icalib.serving.served_run import ServedRun
 
-_TEI_ERROR_TYPES = {401: "unauthorized", 429: "overloaded", 500: "backend"}
+_TEI_ERROR_TYPES = {401: "unauthorized", 429: "overloaded", 500: "backend", 503: "unhealthy"}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import ray
@@ -86,6 +87,36 @@ def test_a_replica_that_starts_later_does_not_serve_another_run_that_the_folder_
     changed = FinishedRun.open(folder).digest
     assert Ranker(str(folder), changed)
     assert Gateway(None, LOCAL | {"run": str(folder)}, changed)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_question_is_refused_where_no_copy_of_the_models_will_answer(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from icalib.distributed.serving import Gateway
+
+    class Never:
+        """A handle of replicas of which none runs."""
+
+        asked: ClassVar[list[asyncio.Future[Any]]] = []
+
+        @property
+        def score(self) -> Never:
+            return self
+
+        def remote(self, pool: object) -> asyncio.Future[Any]:
+            self.asked.append(asyncio.get_running_loop().create_future())
+            return self.asked[-1]
+
+    said = iter(["", "", "the run has changed"])
+    monkeypatch.setattr("icalib.distributed.serving._PATIENCE_S", 0.01)
+    monkeypatch.setattr("icalib.distributed.serving._why_none_answers", lambda: next(said))
+    gateway = Gateway(Never(), LOCAL | {"run": str(trained)}, FinishedRun.open(trained).digest)
+    answer = ask(gateway.__serve_build_asgi_app__(), "/rerank", {"query": "my card is lost", "texts": TEXTS})
+    assert answer.status == 503
+    assert answer.value["error_type"] == "unhealthy"
+    assert "no copy of the models is running" in answer.value["error"]
+    assert [one.cancelled() for one in Never.asked] == [True]
 
 
 def serve_actors() -> list[str]:
