@@ -286,13 +286,13 @@ def print_dry(folder: SweepFolder, console: Console | None = None) -> None:
     }
     names = short_names(list(dict.fromkeys(name for one in settings.values() for name in one)))
     means = found.group_by("trial").aggregate([(column, "mean") for _, column in _DRY_COLUMNS]).sort_by("trial")
-    by_selection: dict[tuple[float | None, ...], list[int]] = {}
+    by_selection: dict[tuple[float, ...], list[int]] = {}
     for row in means.to_pylist():
         selection = tuple(row[f"{column}_mean"] for _, column in _DRY_COLUMNS)
         by_selection.setdefault(selection, []).append(row["trial"])
     of_all = _alike(list(settings.values())) if len(settings) > 1 else {}
     rows: list[list[str]] = []
-    for selection, trials in sorted(by_selection.items(), key=lambda found: -(found[0][0] or 0)):
+    for selection, trials in sorted(by_selection.items(), key=lambda group: group[0][0], reverse=True):
         cells = [
             format_share(value) if column.endswith("accuracy") else f"{value:,.0f}"
             for value, (_, column) in zip(selection, _DRY_COLUMNS, strict=True)

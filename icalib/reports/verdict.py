@@ -100,12 +100,14 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
     """
     rows = method_rows(run_results(runs))
     members = {row.label: row.runs for row in rows}
-    if tests is None and len(members) > 1:
-        try:
-            scores_of(members)
-        except DataError as error:
-            return refusal(error)
     fractions = sorted({float(run.result["labelled"]) for run in runs})
+    try:
+        if tests is None and len(fractions) == 1:
+            tests = paired_tests(members)
+        elif tests is None and len(members) > 1:
+            scores_of(members)  # of all fractions, since they share a table
+    except DataError as error:
+        return refusal(error)
     if len(fractions) > 1:
         parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
         said = list(zip(fractions, parts, strict=True))
@@ -113,8 +115,7 @@ def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = N
             tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
             tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
         )
-    facts = [_facts(row, members[row.label]) for row in rows]
-    return verdict(facts, paired_tests(members) if tests is None else tests)
+    return verdict([_facts(row, members[row.label]) for row in rows], tests or ())
 
 
 def refusal(error: DataError) -> Verdict:
