@@ -1,4 +1,4 @@
-"""The tables of results.md, studies.md and cost.md, which are written from docs/results/*.yaml and never by hand.
+"""The tables of measured values in these pages, which are written from docs/results/*.yaml and never by hand.
 
     make results                                                       write them all into the pages
     python docs/results.py collect runs/default/* --out docs/results/mine.yaml
@@ -29,7 +29,7 @@ from icalib.data.schema import SPLITS
 from icalib.reports.comparison import MISSING, MethodRow, by_data, format_value, method_rows, run_results
 
 DOCS = Path(__file__).resolve().parent
-PAGES = tuple(DOCS / name for name in ("results.md", "studies.md", "cost.md"))
+PAGES = tuple(DOCS / name for name in ("results.md", "studies.md", "cost.md", "calibrate-scores.md", "guarantees.md"))
 TABLES = DOCS / "results"
 METRICS = ("F1", "R@1", "MAP", "ECE", "NLL", "Brier", "AURC")
 """Columns that `collect` writes by default."""
