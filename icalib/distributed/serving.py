@@ -85,15 +85,13 @@ class Gateway:
             answer = asyncio.ensure_future(ranker.score.remote(pool))
             try:
                 while not (await asyncio.wait({answer}, timeout=_PATIENCE_S))[0]:
-                    if problem := await asyncio.to_thread(_why_none_answers):
-                        _log.error("no copy of the models is running: %s", problem)
-                        raise HTTPException(503, "no copy of the models is running; the server's log says why.")
+                    await _check_answers()
                 return answer.result()
             finally:
                 answer.cancel()
 
         served = ServedRun.open(path)
-        self._app = create_app(served, score, checked.limits, token)
+        self._app = create_app(served, score, checked.limits, token, _check_answers)
         _check_unchanged(served.run, digest)
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -123,6 +121,13 @@ def _digest(run: str) -> str:
     path = local_path(run)
     pull(path)
     return FinishedRun.open(path).digest
+
+
+async def _check_answers() -> None:
+    """Refuse what no copy of the models can answer."""
+    if problem := await asyncio.to_thread(_why_none_answers):
+        _log.error("no copy of the models is running: %s", problem)
+        raise HTTPException(503, "no copy of the models is running; the server's log says why.")
 
 
 def _why_none_answers() -> str:

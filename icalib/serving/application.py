@@ -32,14 +32,22 @@ from icalib.serving.served_run import ServedRun
 
 Score = Callable[[Pool], Awaitable[pa.Table]]
 """Returns the predictions (PREDICTION_SCHEMA) of a pool, in the order of its candidates."""
+Check = Callable[[], Awaitable[None]]
+"""Raises an HTTPException where no question can be answered now."""
 
 _PATHS = ("/health", "/info", "/metrics", "/openapi.json", "/predict", "/rerank", "/v1/rerank", "/v2/rerank")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None = None) -> FastAPI:
-    """Return an application that ranks with one run by `score`, e.g. a `Batcher`.
+async def _always_ready() -> None:
+    """Pass: the models are in this process."""
+
+
+def create_app(
+    run: ServedRun, score: Score, limits: Limits, token: str | None = None, check: Check = _always_ready
+) -> FastAPI:
+    """Return an application that ranks with one run by `score`, e.g. a `Batcher`; `check` decides about its health.
 
     Clients must send `token` as `Authorization: Bearer TOKEN`; None requires nothing.
     """
@@ -86,6 +94,7 @@ def create_app(run: ServedRun, score: Score, limits: Limits, token: str | None =
     @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> dict[str, str]:
+        await check()
         return {"status": "ok"}
 
     @app.head("/info", include_in_schema=False)

@@ -108,7 +108,7 @@ def test_a_question_is_refused_where_no_copy_of_the_models_will_answer(
             self.asked.append(asyncio.get_running_loop().create_future())
             return self.asked[-1]
 
-    said = iter(["", "", "the run has changed"])
+    said = iter(["", "", "the run has changed", "", "the run has changed"])
     monkeypatch.setattr("icalib.distributed.serving._PATIENCE_S", 0.01)
     monkeypatch.setattr("icalib.distributed.serving._why_none_answers", lambda: next(said))
     gateway = Gateway(Never(), LOCAL | {"run": str(trained)}, FinishedRun.open(trained).digest)
@@ -117,6 +117,8 @@ def test_a_question_is_refused_where_no_copy_of_the_models_will_answer(
     assert answer.value["error_type"] == "unhealthy"
     assert "no copy of the models is running" in answer.value["error"]
     assert [one.cancelled() for one in Never.asked] == [True]
+    health = [ask(gateway.__serve_build_asgi_app__(), "/health", method="GET").status for _ in range(2)]
+    assert health == [200, 503]
 
 
 def serve_actors() -> list[str]:
