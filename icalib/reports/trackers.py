@@ -85,18 +85,10 @@ def _brief(error: Exception) -> str:
     return f"{type(error).__name__}: {first[:300]}".removesuffix(".")
 
 
-def member_of(stage: str) -> str:
-    """Return `member_2/` for a stage of an ensemble's member, whose curves have steps of their own; else nothing."""
-    found = re.match(r"member_\d+(?=_)", stage)
-    return "" if found is None else f"{found[0]}/"
-
-
 def _points(folder: RunFolder) -> list[tuple[str, float, int]]:
-    """Learning curves by step, rounds by their number, and the final metrics."""
-    points = [
-        (f"{member_of(row['stage'])}{row['split']}/{row['tag']}", row["value"], row["step"])
-        for row in folder.training().to_pylist()
-    ]
+    """Learning curves of each stage by step, rounds by their number, and the final metrics."""
+    rows = folder.training().to_pylist()
+    points = [(f"{row['stage']}/{row['split']}/{row['tag']}", row["value"], row["step"]) for row in rows]
     for summary in folder.round_summaries():
         values = {tag: getattr(summary, field) for tag, field in ROUND_TAGS.items()}
         points += [(tag, float(value), summary.round) for tag, value in values.items() if value is not None]
