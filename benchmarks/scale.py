@@ -9,11 +9,14 @@ above 1, the slope of log time by log pools, is super-linear; other work on the 
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,7 +40,8 @@ class Cost(NamedTuple):
     """What a step took: processor time in seconds, and the peak memory of its process in MiB."""
 
     seconds: float
-    peak: float
+    peak: float  # resident, pages of mapped files included, which the system takes back when it needs them
+    own: float  # anonymous alone
 
 
 def main() -> None:
@@ -51,7 +55,10 @@ def main() -> None:
             for name, step in STEPS.items():
                 cost = in_fresh_process(_measured, step, work, size)
                 costs.setdefault(name, []).append(cost)
-                print(f"  {size} pools, {name}: {cost.seconds:.1f} s, {cost.peak:.0f} MiB", flush=True)
+                print(
+                    f"  {size} pools, {name}: {cost.seconds:.1f} s, {cost.peak:.0f} MiB, {cost.own:.0f} of its own",
+                    flush=True,
+                )
     _print_table(sizes, costs)
 
 
@@ -59,7 +66,10 @@ def _print_table(sizes: list[int], costs: dict[str, list[Cost]]) -> None:
     growth = " to ".join(f"{size:,}" for size in sizes)
     print(f"\nFrom {growth} training pools: exponent of the processor time; peak memory, each against the size before")
     for name, found in costs.items():
-        memory = "   ".join(f"{after.peak / before.peak:6.2f} x memory" for before, after in pairwise(found))
+        memory = "   ".join(
+            f"{after.peak / before.peak:6.2f} x memory ({after.own / before.own:.2f} of its own)"
+            for before, after in pairwise(found)
+        )
         print(f"  {name:<18}time ~ pools^{_exponent(sizes, found):.2f}   {memory}")
 
 
@@ -81,8 +91,26 @@ def _measured(step: Callable[[Path, int], None], work: Path, size: int) -> Cost:
 
     torch.set_num_threads(1)
     before = time.process_time()
-    step(work, size)
-    return Cost(time.process_time() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    with _own_memory() as own:
+        step(work, size)
+    return Cost(time.process_time() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, max(own))
+
+
+@contextmanager
+def _own_memory() -> Iterator[list[float]]:
+    """Collect this process's anonymous memory in MiB, every 20 ms."""
+    found, ended = [0.0], threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(0.02):
+            kib = re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())
+            found.append(int(kib[1]) / 1024 if kib else 0.0)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    yield found
+    ended.set()
+    sampler.join()
 
 
 def _simulate(work: Path, size: int) -> None:
