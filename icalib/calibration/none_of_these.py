@@ -65,6 +65,14 @@ class NoneOfThese(Settings):
         return expit(standard @ np.array(self.weights) + self.offset)
 
 
+def with_singles(p_none_P: FloatArray, prob_N: FloatArray, sizes_P: IntArray) -> FloatArray:
+    """Return p_none [P], where that of a pool of one candidate is 1 − its probability as a pair (`prob_N`).
+
+    Margin, deviation and entropy of one candidate are 0 by definition, far from those that p_none was fitted on.
+    """
+    return np.where(sizes_P > 1, p_none_P, 1 - prob_N[np.cumsum(sizes_P) - sizes_P])
+
+
 def fit_none_of_these(logit_N: FloatArray, offsets: IntArray, answerable: npt.NDArray[np.bool_]) -> NoneOfThese:
     """Fit p_none by logistic regression with the penalty ½‖w‖² on standardised statistics of B validation pools.
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from icalib.calibration.fitted import AffineMap, AnyMap, pair_logit
-from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of_these
+from icalib.calibration.none_of_these import MIN_POOLS, NoneOfThese, fit_none_of_these, with_singles
 from icalib.core.component import Settings, validated_file
 from icalib.core.files import read_json, write_json
 from icalib.core.run_tables import INTENT_SCHEMA, PREDICTION_SCHEMA
@@ -115,6 +115,8 @@ def _predictions(chosen: ChosenScores, fitted: Fitted) -> pa.Table:
     sizes, p_none = pool_sizes(chosen.row), None
     if fitted.none_of_these is not None:
         p_none = fitted.none_of_these.p_none(ranking, np.cumsum(np.append(0, sizes)))
+        map_ = fitted.of_pairs.calibration
+        p_none = with_singles(p_none, chosen.prob if map_ is None else map_.apply(logit), sizes)
     prob = chosen.prob if fitted.calibration is None else fitted.calibration.apply(logit, sizes, p_none)
     columns = {
         "pool_id": chosen.pool_id,

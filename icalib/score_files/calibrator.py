@@ -15,7 +15,7 @@ from scipy.special import logit
 
 from icalib.calibration.calibrator import AbstractCalibrator, Isotonic, Platt, PoolSoftmax, Temperature
 from icalib.calibration.fitted import AffineMap, IsotonicMap, PoolSoftmaxMap
-from icalib.calibration.none_of_these import NoneOfThese, fit_none_of_these
+from icalib.calibration.none_of_these import NoneOfThese, fit_none_of_these, with_singles
 from icalib.core.component import Settings, validated
 from icalib.core.errors import DamagedFileError, DataError, RunFolderError, SettingError
 from icalib.core.files import content_digest, read_json, reading, write_json
@@ -60,8 +60,10 @@ class _Fitted(NamedTuple):
     none_of_these: NoneOfThese | None
 
     def prob(self, logit_N: FloatArray, sizes_P: IntArray) -> FloatArray:
-        none, offsets = self.none_of_these, np.append(0, np.cumsum(sizes_P))
-        return self.map.apply(logit_N, sizes_P, None if none is None else none.p_none(logit_N, offsets))
+        if self.none_of_these is None:
+            return self.map.apply(logit_N, sizes_P)
+        p_none = self.none_of_these.p_none(logit_N, np.append(0, np.cumsum(sizes_P)))
+        return self.map.apply(logit_N, sizes_P, with_singles(p_none, self.map.of_pairs.apply(logit_N), sizes_P))
 
 
 class Measured(Settings):

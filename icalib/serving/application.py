@@ -170,7 +170,7 @@ class _Guard:
         path = _path(request.scope)
         if self._token is None:
             # A page of another site can name this machine by a name of its own, and read what is answered.
-            host = re.sub(r":\d*$", "", request.headers.get("host", "localhost"))
+            host = re.sub(r"\.?(:\d*)?$", "", request.headers.get("host", "localhost").lower())
             message = (
                 f"the host is {host:.50}. Expected localhost: ask this address, or require a token (--token-file)."
             )

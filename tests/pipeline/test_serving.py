@@ -209,7 +209,7 @@ def test_a_content_type_that_pages_of_other_sites_can_send_is_refused(applicatio
 def test_a_name_that_a_page_of_another_site_gave_this_machine_is_refused_without_a_token(
     application: FastAPI, runs: dict[str, Path]
 ) -> None:
-    for host in ("localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
+    for host in ("localhost", "LOCALHOST:8000", "localhost.:8000", "127.0.0.1:8000", "[::1]:8000"):
         assert ask(application, "/rerank", body("/rerank"), headers={"host": host}).status == 200
     for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""):
         assert ask(application, "/rerank", body("/rerank"), headers={"host": host}).status == 403

@@ -69,6 +69,18 @@ def test_where_some_queries_have_no_right_candidate_a_softmax_leaves_them_what_p
     assert left.mean() == pytest.approx(1 - pools.answerable.mean(), abs=0.05)
 
 
+def test_a_query_of_one_candidate_has_the_probability_of_a_pair_though_others_may_have_no_right_one() -> None:
+    """Its statistics are far from those of longer queries, on which p_none was fitted: it would be 0 or 1."""
+    found = calibrate(scored_pools(none_right=0.3, levels=2.0))
+    assert found.none_of_these is not None
+    alone = np.array([-2.0, 0.0, 2.0])
+    expected = found.map.of_pairs.apply(alone)
+    assert found.prob(alone, np.arange(3)) == pytest.approx(expected)
+    beside = np.array([1.0, 0.5, 0.0])
+    together = found.prob(np.append(alone, beside), np.array([0, 1, 2, 3, 3, 3]))
+    assert together == pytest.approx(np.append(expected, found.prob(beside, np.zeros(3, int))))
+
+
 @pytest.mark.parametrize(("num_none", "has_softmax"), [(13, False), (14, True), (386, True), (387, False)])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_softmax_needs_enough_queries_of_either_kind(num_none: int, has_softmax: bool, seed: int) -> None:
