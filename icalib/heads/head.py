@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
-from torch import Tensor, is_grad_enabled, nn
+from torch import AcceleratorError, OutOfMemoryError, Tensor, is_grad_enabled, nn
+from torch.distributed import DistError
 from typing_extensions import override
 
 from icalib.core.combination import PAIR_LOGITS, PAIR_PROBS, POSTERIOR, Capabilities
@@ -14,6 +16,9 @@ from icalib.core.component import Component, ComponentConfig, Settings, import_p
 from icalib.core.errors import SettingError
 from icalib.core.imports import failed
 from icalib.core.text import short_repr
+
+_MACHINES_WORDS = re.compile("Allocator|CUDA|CUBLAS|CUDNN|NCCL")
+"""In messages of torch's errors of machines that have no type of their own."""
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]  # loss of each pair from its logit and label: [B], [B] → [B]
 PosteriorTask = Callable[[], Any]
@@ -77,12 +82,8 @@ class AbstractHead(Component, nn.Module):
 
     def _logits(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
         what = f"the head `{import_path(type(self))}`"
-        try:
-            found = self(features_BD, mean_B)
-        except RuntimeError as error:
-            if is_ours(type(self)) or "shape" not in str(error):  # such as memory, or a GPU that was lost
-                raise
-            raise failed(f"{what} failed for features of shape {list(features_BD.shape)}", error) from error
+        given = f"features of shape {list(features_BD.shape)}"
+        found = _called(lambda: self(features_BD, mean_B), self, what, given)
         return _checked(found, len(mean_B), what, "Return one logit a pair, e.g. by squeeze(-1)")
 
     def represent(self, features_BD: Tensor, mean_B: Tensor) -> Tensor:
@@ -111,7 +112,24 @@ def pair_losses(loss: PairLoss, logits_B: Tensor, labels_B: Tensor) -> Tensor:
     """Return the losses of pairs, or of pools if `loss` has `sizes_P`; a SettingError names what else it returned."""
     component: Any = getattr(loss, "component", loss)
     number, what = len(getattr(loss, "sizes_P", labels_B)), f"the loss `{import_path(type(component))}`"
-    return _checked(loss(logits_B, labels_B), number, what, 'Leave it unreduced, e.g. by reduction="none"')
+    found = _called(lambda: loss(logits_B, labels_B), component, what, f"{len(labels_B)} logits and labels")
+    return _checked(found, number, what, 'Leave it unreduced, e.g. by reduction="none"')
+
+
+def _called(call: Callable[[], Any], component: Any, what: str, given: str) -> Any:
+    """Return what a component returns; an error of one from outside is a SettingError with its file and line."""
+    try:
+        return call()
+    except Exception as error:
+        if is_ours(type(component)) or _is_of_machine(error):
+            raise
+        raise failed(f"{what} failed for {given}", error) from error
+
+
+def _is_of_machine(error: Exception) -> bool:
+    """Whether an error may be one of memory, a GPU that was lost, a disk or a worker, which no one corrects in code."""
+    is_named = isinstance(error, MemoryError | OSError | OutOfMemoryError | AcceleratorError | DistError)
+    return is_named or (type(error) is RuntimeError and _MACHINES_WORDS.search(str(error)) is not None)
 
 
 def _checked(found: Any, number: int, what: str, cure: str) -> Tensor:

@@ -85,6 +85,8 @@ def test_a_loss_that_does_not_give_each_pair_one_is_named(head: type[AbstractHea
         (lambda logits: logits[:, 0].detach(), "returned a tensor without a gradient"),
         (lambda logits: None, "returned None"),
         (nn.Linear(5, 1), r"failed for features of shape \[4, 6\]: RuntimeError: mat1 and mat2"),
+        (lambda logits: logits[:, 0] + torch.ones(3), r"failed .*: The size of tensor a .*test_head\.py, line \d+\)"),
+        (lambda logits: {}["logits"], r"failed .*: KeyError: 'logits' \(.*test_head\.py, line \d+\)"),
     ],
 )
 def test_a_head_that_does_not_give_each_pair_a_logit_is_named(change: Any, words: str) -> None:
@@ -93,6 +95,37 @@ def test_a_head_that_does_not_give_each_pair_a_logit_is_named(change: Any, words
     for compute in (head.touch, lambda *given: head.losses(*given, LABELS, BinaryCrossEntropy.Config().build())):
         with pytest.raises(SettingError, match=rf"the head `{NAME}\.OwnHead` {words}"):
             compute(FEATURES, MEAN)
+
+
+def raising(error: Exception) -> AbstractLoss:
+    def change(losses: Tensor) -> Tensor:
+        raise error
+
+    loss = OwnLoss({})
+    loss.change = change
+    return loss
+
+
+def test_an_error_of_a_loss_has_its_place() -> None:
+    wanted = rf"the loss `{NAME}\.OwnLoss` failed for 4 logits and labels: RuntimeError: no \(.*test_head\.py, line"
+    with pytest.raises(SettingError, match=wanted):
+        LinearHead.Config().build(width=6).losses(FEATURES, MEAN, LABELS, raising(RuntimeError("no")))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"),
+        OSError("No space left on device"),
+        SettingError("a setting that can't be"),
+    ],
+)
+def test_an_error_of_the_machine_or_the_user_stays_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as found:
+        LinearHead.Config().build(width=6).losses(FEATURES, MEAN, LABELS, raising(error))
+    assert found.value is error
 
 
 def test_without_gradients_none_is_expected() -> None:
