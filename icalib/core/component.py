@@ -98,6 +98,9 @@ class ComponentConfig(Settings, Combinable):
             raise failed(f"`{import_path(owner)}` can't be built by __init__(config{given})", error) from error
 
 
+_NOT_SETTINGS = {"target", "owner", "build", "provides", "requires"}
+
+
 class Component:
     """A swappable part; concrete subclasses are final and nest their own `Config`."""
 
@@ -109,6 +112,11 @@ class Component:
             kind: Any = type(cls.Config)
             names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Config"}
             cls.Config = kind("Config", (cls.Config,), names)
+        if taken := sorted(_NOT_SETTINGS & cls.Config.model_fields.keys()):
+            raise SettingError(
+                f"`{import_path(cls)}` has a setting called `{taken[0]}`, a name that every component's Config needs "
+                "for itself. Give the setting another name."
+            )
         cls.Config.owner = cls
         cls._edition = _edition_now(cls)
 
@@ -134,8 +142,14 @@ def edition(owner: type[Component]) -> str:
     """Return the digest of the file that a class from outside was imported from, empty for ours.
 
     A SettingError says that there is no file, as in a notebook, where cached results of an earlier definition would be
-    taken for this one's; or that it was edited since: this process has the old code, and workers import the new one.
+    taken for this one's; that it was edited since: this process has the old code, and workers import the new one; or
+    that no name leads to the class, as to one that a function defines.
     """
+    if not is_ours(owner) and "." in owner.__qualname__:
+        raise SettingError(
+            f"`{import_path(owner)}` is defined inside a function or class, where nothing can import it by its name. "
+            "Define it at the top level of its module."
+        )
     if owner._edition != _edition_now(owner):  # pyright: ignore[reportPrivateUsage]
         raise SettingError(
             f"{sys.modules[owner.__module__].__file__} was edited after it was imported. Start this process again: its "

@@ -157,3 +157,20 @@ def test_a_component_in_no_file_has_no_identity(monkeypatch: pytest.MonkeyPatch)
     )
     with pytest.raises(SettingError, match=r"`notebook.Jet` is in no file.*%%writefile my_lab.py"):
         identity_of(with_settings(Car(), {"engine": "notebook.Jet"}))
+
+
+def test_a_component_that_nothing_can_import_has_no_identity() -> None:
+    @final
+    class Jet(Engine):
+        pass
+
+    with pytest.raises(SettingError, match=r"<locals>\.Jet` is defined inside a function or class.*top level"):
+        identity_of(Car(engine=Jet.Config()))
+
+
+@pytest.mark.filterwarnings("ignore:Field name")
+@pytest.mark.parametrize("name", ["target", "owner", "build"])
+def test_a_name_that_components_need_is_no_setting(name: str) -> None:
+    config = type("Config", (Engine.Config,), {"__annotations__": {name: float}, name: 0.5, "__module__": __name__})
+    with pytest.raises(SettingError, match=f"`{__name__}.Jet` has a setting called `{name}`.*another name"):
+        type("Jet", (Engine,), {"Config": config, "__module__": __name__})
