@@ -207,7 +207,7 @@ def comparison_settings(methods: Sequence[str], template: RunTemplate, seeds: in
     from icalib.methods.catalogue import EXTERNAL, module_path
 
     if not isinstance(seeds, Integral) or seeds < 1:
-        raise SettingError(f"`seeds` is {seeds!r}; expected a number above 0.")
+        raise SettingError(f"`seeds` is {seeds!r}; expected a whole number above 0.")
     given: Any = methods
     if isinstance(given, str) or not isinstance(given, Collection):
         example = given if isinstance(given, str) else "bert"

@@ -63,8 +63,10 @@ def sweep(
     template = RunTemplate.of(options, data, labelled, known=SweepKeywords)
     chosen, settings, base, note = _ask(space, template, options)
     from icalib.reports.sweep_views import write_views
+    from icalib.sweeps.study import check_number
     from icalib.sweeps.sweep import sweep
 
+    check_number(trials)  # before `fresh` removes what there is
     with session(template) as active:
         if note:
             active.message(note)

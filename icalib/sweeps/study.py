@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,12 @@ class Proposal:
     """Whether a component from outside was edited since the trial began: what its runs left is of earlier code."""
 
 
+def check_number(num_trials: Any) -> None:
+    """Refuse what is no number of trials."""
+    if num_trials is not None and (not isinstance(num_trials, Integral) or num_trials < 1):
+        raise SettingError(f"found {num_trials!r} as number of trials, expected a whole number, 1 or more.")
+
+
 class SweepStudy:
     """Optuna's study of a sweep: proposes trials and records their outcomes.
 
@@ -157,8 +164,7 @@ class SweepStudy:
     def __init__(
         self, space: Space, base: Method, sampler: Sampler, num_trials: int | None, journal: Path | None = None
     ) -> None:
-        if num_trials is not None and num_trials < 1:
-            raise SettingError(f"found {num_trials} as number of trials, expected 1 or more.")
+        check_number(num_trials)
         self._space, self._base = space, base
         self._sampler: Sampler = sampler
         self._points = feasible_points(space, base) if sampler == "grid" else None

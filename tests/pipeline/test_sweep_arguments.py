@@ -46,6 +46,16 @@ def test_a_first_trial_without_the_metric_ends_the_sweep(tiny_pools: Path, tiny_
     assert "does not apply" in str(trial.error)
 
 
+def test_a_wrong_number_of_trials_removes_no_sweep(tiny_pools: Path, tmp_path: Path) -> None:
+    space, runs = written_space(tmp_path, "shards", SHARDS), tmp_path / "runs"
+    kept = runs / "default" / f"sweep-shards-{tiny_pools.name}-0.3" / "study.journal"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    with pytest.raises(SettingError, match="number of trials"):
+        icalib.sweep(space.file, tiny_pools, labelled=0.3, trials=0, fresh=True, runs=runs, executor="local")
+    assert kept.exists()
+
+
 def test_a_sweep_is_refused_once_the_file_of_its_metric_was_edited(
     tiny_pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,12 @@ def test_interrupted_trials_come_first_and_keep_their_numbers(folder: SweepFolde
     assert again.next() is None
 
 
+@pytest.mark.parametrize("number", [0, 2.5, "3"])
+def test_trials_are_a_whole_number(space: Space, number: Any) -> None:
+    with pytest.raises(SettingError, match=rf"found {number!r} as number of trials, expected a whole number"):
+        SweepStudy(space, load_method(space.method), "grid", number)
+
+
 def test_an_interruption_does_not_change_what_is_drawn(tmp_path: Path) -> None:
     space = write_space(tmp_path / "spaces", TPE)
     whole = asked(study_in(made_folder(tmp_path / "whole", space), space, 14))
