@@ -88,6 +88,26 @@ def test_negatives_at_the_threshold_of_a_precision_are_selected() -> None:
     assert (scores_for_rule(*table, rule).prob < rule.negative_threshold).sum() == 100
 
 
+@pytest.mark.parametrize("num_likely", [0, 100])
+def test_thresholds_of_precisions_are_in_order(num_likely: int) -> None:
+    """Also where no pool is left for the calibrated ones, or where λ̃⁻ alone would be above λ̃⁺."""
+    others = [(0.1, 0.0)] * 59
+    pools = [[(0.9, 0.0), *others]] * 20 + [[(0.5, 0.0), *others]] * num_likely
+    table = score_table(pools, gold=[0] * 20 + [int(number % 20 < 3) for number in range(num_likely)]), None
+    found = resolve_rule(PseudoLabelRule.precisions(), [table], [table])
+    high, low = found.calibrated_positive_threshold, found.calibrated_negative_threshold
+    assert low <= high <= found.positive_threshold < SELECT_NONE
+
+
+def test_pools_of_unknown_label_change_no_threshold_of_a_precision() -> None:
+    pools = [[(0.9, 0.0), (0.02, 0.0)]] * 100
+    known, both = (score_table(pools * n, gold=([0] * 100 + [-1] * 100)[: 100 * n]) for n in (1, 2))
+    rule = PseudoLabelRule.precisions()
+    found = [resolve_rule(rule, [(known, None)], [(one, None)]).thresholds for one in (known, both)]
+    assert found[0] == found[1]
+    assert found[0]["negative_threshold"] > 0.02
+
+
 def scored(seed: int, number: int) -> tuple[Any, None]:
     """A teacher whose best candidate is right as often as its p̄ says."""
     rng = np.random.default_rng(seed)
