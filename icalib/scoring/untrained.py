@@ -175,6 +175,6 @@ def likeness_scores(pools: Sequence[Pool]) -> list[Floats]:
         own = vectors[start : start + size].toarray()
         cosines = own @ own.T
         np.fill_diagonal(cosines, 0.0)
-        scores.append(cosines.sum(1) / max(1, size - 1))
+        scores.append(cosines.sum(1) / (size - 1))
         start += size
     return scores

@@ -66,3 +66,14 @@ def test_the_prior_shift_of_a_focal_model_inverts_the_loss_first(validation: pa.
     prob = FocalInverseMap(gamma=2.0, offset=-np.log(9)).apply(logit)
     assert values["NLL@prior-shift"] == pytest.approx(nll(prob, scores.label))
     assert values["NLL@prior-shift"] != pytest.approx(nll(expit(logit - np.log(9)), scores.label), rel=0.01)
+
+
+def test_a_softmax_is_measured_only_where_it_is_known_that_a_candidate_is_right(
+    validation: pa.Table, held_out: pa.Table
+) -> None:
+    label = validation["label"].to_numpy().copy()
+    label[:10] = 0  # the first pool has no right candidate, and there is no p_none
+    some = validation.set_column(validation.schema.get_field_index("label"), "label", pa.array(label))
+    for table, expected in ((validation, True), (some, False)):
+        names = post_hoc_metrics(table, held_out, train_prior=None)["metric"].to_pylist()
+        assert ("NLL@pool-softmax" in names) == expected

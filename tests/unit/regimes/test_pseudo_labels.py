@@ -121,6 +121,13 @@ def test_the_intent_view_is_believed_where_it_raises_information_by_more_than_la
     assert list(zip(chosen.prob, chosen.information, strict=True)) == expected
 
 
+def test_a_pool_has_intents_if_one_of_its_utterances_has_any() -> None:
+    pools: Pools = [[(0.5, 0.1)]] * 3
+    intents = pa.table({**intent_table(3).to_pydict(), "intents": [[[], [0]], [[], []], [[0], [1, 2]]]})
+    chosen = choose_views(score_table(pools, pools), intents, GainRule())
+    assert chosen.has_intents.tolist() == [True, False, True]
+
+
 def test_a_gain_of_exactly_lambda_is_not_enough_and_one_view_has_none() -> None:
     exact = GainRule(gain_threshold=0.25)
     chosen = choose_views(score_table([[(0.9, 0.25)]], [[(0.7, 0.5)]]), intent_table(1), exact)

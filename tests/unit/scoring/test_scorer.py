@@ -14,7 +14,7 @@ from icalib.data.encoding import TokenStore
 from icalib.encoders.transformer import Batch
 from icalib.heads.random_features import RandomFeatureHead
 from icalib.models.ranker import Ranker
-from icalib.scoring.cross import LoadedCross, predict_intents
+from icalib.scoring.cross import LoadedCross, _view_column, predict_intents
 from icalib.scoring.gain import IntentChoice
 from icalib.uncertainty.estimator import AbstractEstimator, Deterministic, MCDropout, Posterior
 
@@ -125,6 +125,14 @@ def test_a_pool_without_intents_has_the_same_scores_in_both_views(
     assert set(is_same.values()) == {True, False}
     for one, two in zip(plain, tilde, strict=True):
         assert ({**one, "view": "intent"} == two) == is_same[one["row"]]
+
+
+def test_the_views_have_dropout_masks_of_their_own(ranker: Ranker, store: TokenStore) -> None:
+    """With the same ones for both, the gain would be measured with less noise than a pair's other view has."""
+    dropout, pools = context(ranker, MCDropout.Config(num_passes=2)), list(store.pools(ROWS))
+    plain, again, intent = (_view_column(dropout, pools, None, view, seed=1) for view in ("plain", "plain", "intent"))
+    np.testing.assert_array_equal(plain.mean_SN, again.mean_SN)
+    assert (plain.mean_SN != intent.mean_SN).all()
 
 
 def test_choices_of_intents() -> None:

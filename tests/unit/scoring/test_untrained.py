@@ -4,14 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import torch
 from helpers.artifacts import known
 from helpers.pool_folders import made_pool, read_pools
 
+from icalib.data.encoding import Budget
 from icalib.data.selection import Selection
+from icalib.encoders.backbone import Tokenizer
 from icalib.encoders.transformer import TransformerEncoder
 from icalib.scoring.scores import Shards
-from icalib.scoring.untrained import BiEncoderScoreJob, bm25_scores, likeness_scores
+from icalib.scoring.untrained import BiEncoderScoreJob, bm25_scores, likeness_scores, token_pool
 
 
 def test_bm25_likes_the_candidate_that_shares_rare_words(tiny_pools: Path) -> None:
@@ -29,6 +32,17 @@ def test_candidates_only_likes_the_candidate_most_like_the_others_whatever_the_c
     np.testing.assert_array_equal(first, second)
     assert first.argmax() in (0, 2)
     assert first.argmin() == 1
+    (twins,) = likeness_scores([made_pool(("reset it", "reset it", "reset it"), "the cat", name="twins")])
+    assert twins.tolist() == pytest.approx([1.0] * 3)  # the mean cosine with the others, of which there are two
+
+
+def test_a_pool_in_memory_keeps_the_end_of_long_utterances_and_the_start_of_long_candidates(tiny_bert: Path) -> None:
+    words, tokenizer = ("my card is lost", "reset the printer now"), Tokenizer(str(tiny_bert))
+    pool = made_pool((words[1], "hello"), words[0])
+    found = token_pool(pool, tokenizer, Budget(max_context_tokens=2, max_candidate_tokens=2))
+    said, answer = tokenizer(list(words))
+    assert found.context[0].tolist() == list(said[-2:])
+    assert found.candidates[0].tolist() == list(answer[:2])
 
 
 def test_a_bi_encoder_scores_in_shards_that_say_the_same_as_one(
