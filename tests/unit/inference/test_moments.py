@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import entropy
 
-from icalib.inference.moments import Moments, mixture_moments, probability_moments, sample_moments
+from icalib.inference.moments import Moments, mixture_moments, pass_moments, probability_moments, sample_moments
 
 logits_of_passes = st.lists(st.lists(st.floats(-40, 40), min_size=3, max_size=3), min_size=1, max_size=8)
 
@@ -82,6 +82,22 @@ def test_moments_are_those_of_many_draws() -> None:
         atol = 0.12 if "logit" in name else 0.01
         torch.testing.assert_close(getattr(found, name), getattr(drawn, name), atol=atol, rtol=0.05)
     assert found.num_passes == 1
+
+
+def test_passes_with_variances_of_their_own_are_a_mixture_and_halves_are_those_of_its_halves() -> None:
+    """As where one part has dropout and another a posterior."""
+    rng = torch.Generator().manual_seed(1)
+    mean_SB, var_SB = torch.randn(5, 3, generator=rng), torch.rand(5, 3, generator=rng)
+    found, whole = pass_moments(mean_SB, var_SB), mixture_moments(mean_SB, var_SB)
+    assert found.num_passes == 5
+    assert found.half_information is not None
+    for name in ("prob_mean", "prob_var", "logit_mean", "logit_var", "mutual_information"):
+        assert torch.equal(getattr(found, name), getattr(whole, name))
+    for half, rows in zip(found.half_information, ([0, 2, 4], [1, 3]), strict=True):
+        assert torch.equal(half, mixture_moments(mean_SB[rows], var_SB[rows]).mutual_information)
+    assert pass_moments(mean_SB[:3], var_SB[:3]).half_information is None
+    certain, passes = pass_moments(mean_SB, torch.zeros(5, 3)), sample_moments(mean_SB)
+    assert torch.equal(certain.prob_mean, passes.prob_mean)
 
 
 @pytest.mark.parametrize("num_gaussians", [1, 6])
