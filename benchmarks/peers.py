@@ -94,12 +94,12 @@ def _train(
     if kind == "bi-encoder-dialogues":
         start = str(model.parent / "dialogues")
         replies = partial(_replies, given.pools, selection, given.windows, seed)
-        _make(Path(start), partial(_bi_encoder, BACKBONE, replies, given.learning_rates[0], 1, seed))
+        _make(Path(start), partial(bi_encoder, BACKBONE, replies, given.learning_rates[0], 1, seed))
     labelled = partial(_pools, given.pools, selection, "labelled")
     if kind == "cross-encoder":
         _make(model, partial(_cross_encoder, labelled, learning_rate, epochs, seed))
     else:
-        _make(model, partial(_bi_encoder, start, partial(_right_pairs, labelled), learning_rate, epochs, seed))
+        _make(model, partial(bi_encoder, start, partial(right_pairs, labelled), learning_rate, epochs, seed))
 
 
 def _make(model: Path, train: Callable[[], Any]) -> None:
@@ -136,7 +136,7 @@ def _cross_encoder(pools: Callable[[], list[Pool]], learning_rate: float, epochs
     return model
 
 
-def _bi_encoder(
+def bi_encoder(
     start: str, pairs: Callable[[], list[tuple[str, str]]], learning_rate: float, epochs: int, seed: int
 ) -> Any:
     from datasets import Dataset
@@ -176,7 +176,7 @@ def _trainer_settings(learning_rate: float, epochs: int, seed: int) -> dict[str,
     }
 
 
-def _right_pairs(pools: Callable[[], list[Pool]]) -> list[tuple[str, str]]:
+def right_pairs(pools: Callable[[], list[Pool]]) -> list[tuple[str, str]]:
     return [(_text(pool), pool.candidates[pool.label]) for pool in pools()]
 
 

@@ -104,6 +104,20 @@ def test_chains_reach_the_posterior_of_a_grid_integral(method: polya_gamma.Metho
     assert (((means.mean(0) - expected) / error).abs() < 4).all()
 
 
+def test_each_step_draws_omega_once_the_first_from_the_prior() -> None:
+    _, problem = made_problem()
+    found = [
+        gibbs.run_chains(problem, num_chains=2, num_steps=steps, generator=torch.Generator().manual_seed(3)).omega_SN
+        for steps in (1, 2)
+    ]
+    generator, nugget = torch.Generator().manual_seed(3), gibbs.NUGGET[torch.float64]
+    factor = torch.linalg.cholesky(problem.kernel_NN + nugget * torch.diag(problem.kernel_NN.diagonal()))
+    first = polya_gamma.sample(gibbs.draw_prior(problem, factor, 2, generator), generator=generator)
+    second = polya_gamma.sample(gibbs.condition(problem, first).draw(factor, generator), generator=generator)
+    assert torch.equal(found[0], first)
+    assert torch.equal(found[1], second)
+
+
 def test_the_evidences_gradient_over_chains_is_that_of_the_marginal_likelihood() -> None:
     """Fisher's identity, for the output scale and the mean function; one step would miss both."""
     scale = torch.tensor(8.0, dtype=torch.float64, requires_grad=True)
