@@ -44,6 +44,12 @@ def test_likelihood_from_logits_is_exact_where_probabilities_saturate() -> None:
     assert calibration.nll(np.array([0.0]), np.array([1])) == pytest.approx(-np.log(1e-7))
 
 
+def test_a_probability_at_an_edge_belongs_to_the_bin_above_it_and_1_to_the_last() -> None:
+    sums = calibration.bin_sums(np.array([0.0, 0.1, 0.5, 0.9, 1.0]), np.ones(5))
+    assert np.flatnonzero(sums.num_pairs).tolist() == [0, 1, 5, 9]
+    assert sums.num_pairs[9] == 2
+
+
 def test_the_reliability_table_holds_each_bin() -> None:
     prob = np.array([0.05, 0.15, 0.15, 1.0])
     rows = calibration.reliability_table(prob, np.array([0, 1, 0, 1])).to_pylist()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icalib.metrics.selective import Blocks, RankedPools, aurc, auroc, risk_coverage
+from icalib.metrics.selective import Blocks, RankedPools, accepted_errors, aurc, auroc, risk_coverage
 
 
 def blocks(confidence: list[float], error: list[float]) -> Blocks:
@@ -38,3 +38,10 @@ def test_without_both_hits_and_errors_there_is_no_auroc() -> None:
     values = auroc(pools.blocks(np.array([[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 0, 2.0]])))
     assert np.isnan(values[:2]).all()
     assert values[2] == 1
+
+
+def test_a_fraction_of_hits_isnt_more_by_rounding() -> None:
+    """0.7 · 10 is 7.000000000000001."""
+    found = blocks([1 - rank / 20 for rank in range(12)], [0.0] * 7 + [1.0, 1.0] + [0.0] * 3)
+    assert accepted_errors(found, 0.7).tolist() == [0.0]
+    assert accepted_errors(found, 0.71).tolist() == [1.0]

@@ -14,6 +14,7 @@ from icalib.metrics.significance import (
     gap_interval,
     holm,
     mean_interval,
+    mean_variance,
     paired_permutation_test,
     paired_test,
     percentile_interval,
@@ -37,6 +38,11 @@ def test_intervals_of_fractions_cover_with_few_pools(number: int, fraction: floa
     low, high = np.transpose([mean_interval((np.arange(number) < hit).astype(float)) for hit in hits])
     covered = (low <= fraction) & (fraction <= high)
     assert binom.pmf(hits, number, fraction)[covered].sum() > 0.93
+
+
+def test_a_mean_of_equal_values_has_a_variance_of_one_more_of_each() -> None:
+    assert mean_variance(np.ones(9), 1.0) == pytest.approx(1 / 90)  # (0² + 1²) / (9 + 1) / 9
+    assert mean_variance(np.full(4, 0.5), 0.5) == pytest.approx((0.5**2 + 0.5**2) / 5 / 4)
 
 
 def test_pools_that_do_not_count_leave_the_interval_of_the_others() -> None:

@@ -58,6 +58,18 @@ def test_a_part_that_points_the_wrong_way_has_no_weight() -> None:
     assert fit_sum(columns, pairs).used == ("similarity",)
 
 
+def test_about_one_useless_part_of_twelve_is_worth_a_nat_by_chance() -> None:
+    """Twice the gain of a useless part is χ² with one degree of freedom where its weight would be positive, else 0."""
+    rng, kept = np.random.default_rng(1), 0
+    pools = {"pool_id": np.repeat(np.arange(40), 5).astype(str), "candidate": np.tile(np.arange(5), 40)}
+    for _ in range(80):
+        useful, useless = rng.normal(size=(2, 200))
+        label = (rng.random(200) < expit(2 * useful)).astype(np.int32)
+        columns = {"similarity": Column.certain(useful), "intent": Column.certain(useless)}
+        kept += "intent" in fit_sum(columns, pa.table({**pools, "label": label})).used
+    assert 2 <= kept <= 14  # 80 · P(χ² > 2) / 2 is 6.3
+
+
 def test_of_two_equal_parts_one_is_used() -> None:
     columns, pairs = simulated({"similarity": 1.0}, 0.0)
     fitted = fit_sum({**columns, "cross": columns["similarity"]}, pairs)
