@@ -58,6 +58,13 @@ def test_a_part_that_points_the_wrong_way_has_no_weight() -> None:
     assert fit_sum(columns, pairs).used == ("similarity",)
 
 
+def test_a_part_without_others_ranks_however_badly() -> None:
+    columns, pairs = simulated({"similarity": -1.0}, 0.0)
+    fitted = fit_sum(columns, pairs)
+    assert 0 < fitted.weight("similarity") < 0.01
+    assert fitted.used == ("similarity",)
+
+
 def test_about_one_useless_part_of_twelve_is_worth_a_nat_by_chance() -> None:
     """Twice the gain of a useless part is χ² with one degree of freedom where its weight would be positive, else 0."""
     rng, kept = np.random.default_rng(1), 0
