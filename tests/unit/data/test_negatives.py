@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
 from icalib.data.bm25 import bm25_matrices, tokenize
-from icalib.data.negatives import mine_block, query_blocks, write_index
+from icalib.data.negatives import QueryBlock, _best_first, mine_block, query_blocks, write_index
 from icalib.scoring.untrained import likeness_scores
 
 word = st.sampled_from([f"w{n}" for n in range(12)])
@@ -24,6 +24,15 @@ def mine(
     write_index(folder, texts, np.arange(len(texts)), np.arange(len(texts)), sampler)
     blocks = query_blocks(folder, len(texts), sampler=sampler, num_negatives=num_negatives, seed=seed)
     return np.concatenate([mine_block(block) for block in blocks])
+
+
+def test_ties_are_in_the_same_random_order_however_a_sampler_yields_them() -> None:
+    block = QueryBlock("index", 0, 1, "random", num_negatives=2, seed=1)
+    rows, scores = np.arange(30), np.repeat([3.0, 2.0, 1.0], 10)
+    other = np.random.default_rng(0).permutation(30)
+    found = [list(_best_first(rows[order], scores[order], block, query=0)) for order in (rows, other)]
+    assert found[0] == found[1]
+    assert sorted(found[0][:10]) == list(range(10)) != found[0][:10]
 
 
 def test_tasks_know_their_index_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

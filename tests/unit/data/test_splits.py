@@ -93,5 +93,7 @@ def test_leak_check_counts_copies_across_splits() -> None:
     leaks.add("d3", "validation", ["Hello", "you"])
     leaks.add("d4", "test", ["hello, ", "you!"])
     leaks.add("d5", "test", ["hello", "there"])
-    assert leaks.num_copies_across_splits() == 2
-    assert leaks.num_dialogues() == {"train": 2, "validation": 1, "test": 2}
+    leaks.add("d6", "validation", ["good", "bye"])
+    leaks.add("d7", "test", ["good", "bye"])
+    assert leaks.num_copies_across_splits() == 3
+    assert leaks.num_dialogues() == {"train": 2, "validation": 2, "test": 3}

@@ -68,6 +68,20 @@ def test_intents_are_learnt_from_vectors_and_from_the_intents_before() -> None:
     assert accuracy(found_NK[later], fresh.intents_NK[later]) > accuracy(alone_NK[later], fresh.intents_NK[later])
 
 
+def test_nothing_is_before_the_first_utterance_of_a_context() -> None:
+    data, values = utterances(3, 2, 0.1), np.arange(18, dtype=np.float32).reshape(6, 3)
+    expected = [np.zeros(3), values[0], values[1], np.zeros(3), values[3], values[4]]
+    np.testing.assert_array_equal(data.before(values), expected)
+
+
+def test_the_intents_of_a_reply_are_learnt_from_what_it_replies_to() -> None:
+    data = utterances(4, 200, 0.2)
+    nothing_NK = np.zeros_like(data.intents_NK)
+    last = data.vectors_ND[data.turn_N == 1]
+    found_NK = intents_alone(data.fit_next(nothing_NK, 0.05), np.concatenate([last, nothing_NK[:200]], 1))
+    assert accuracy(found_NK, data.intents_NK[data.turn_N == 2]) > 0.9
+
+
 def test_an_utterance_out_of_fold_is_predicted_by_a_fit_to_the_others() -> None:
     data, fold_P = utterances(5, 40, 0.3), np.arange(40) % 2
     _, (before, _) = fit_intents(data, fold_P, 2, 0.05)

@@ -10,7 +10,7 @@ from scipy.special import expit
 from icalib.core.errors import RunFolderError
 from icalib.core.files import write_json
 from icalib.parts.fit import fit_sum
-from icalib.parts.sum import PARTS_FILE, SumOfParts, read_member
+from icalib.parts.sum import PARTS_FILE, PartWeight, SumOfParts, read_member
 from icalib.scoring.column import Column, added
 
 
@@ -130,6 +130,18 @@ def test_columns_are_added_component_by_component_and_one_component_is_repeated(
     assert added([one], [1.0], 0.0).num_components == 1
     with pytest.raises(ValueError, match=r"\[3, 5\] components"):
         added([one, five, Column(np.zeros((3, 7)), np.zeros((3, 7)))], [1.0] * 3, 0.0)
+
+
+def test_a_sum_has_each_view_that_a_part_has_and_the_others_are_the_same_in_both() -> None:
+    plain, intent = (Column.certain(np.array(values)) for values in ([1.0, 2.0], [3.0, 5.0]))
+    parts = tuple(PartWeight(name=name, weight=weight) for name, weight in (("similarity", 2.0), ("cross", 1.0)))
+    fitted = SumOfParts(parts=parts, offset=0.5)
+    found = fitted.columns({"similarity": {"plain": plain}, "cross": {"plain": plain, "intent": intent}}, 2)
+    assert {view: column.mean_SN[0].tolist() for view, column in found.items()} == {
+        "plain": [3.5, 6.5],
+        "intent": [5.5, 9.5],
+    }
+    assert set(fitted.columns({"similarity": {"plain": plain}, "cross": {"plain": plain}}, 2)) == {"plain"}
 
 
 def test_limit_a_sum_of_one_part_is_that_part() -> None:
