@@ -169,11 +169,12 @@ def train(
             model.start_epoch()
         if len(state.losses) == state.epoch:
             state.losses.append({})
-        losses = RunningLosses(engine.device)
+        losses, factor = RunningLosses(engine.device), 0.0
         while state.batch < len(batches):
             progress = (state.epoch + state.batch / len(batches)) / settings.epochs
             # the addend lets the first update of a warm-up count
-            engine.set_learning_rate(settings.progress_factor(progress + 1e-3, stalled, state.step))
+            factor = settings.progress_factor(progress + 1e-3, stalled, state.step)
+            engine.set_learning_rate(factor)
             task, loss, share = _update(model, engine, curriculum, settings, batches[state.batch], seed, state.step)
             losses.add(task, loss, share, state.step)
             state.examples += len(batches[state.batch])
@@ -187,14 +188,12 @@ def train(
                 )
             save = state.batch < len(batches) and _checkpoint_is_due(engine, settings, state, saved)
             if save or state.step % _POINT_EVERY == 0:
-                factor = settings.progress_factor(progress, stalled, state.step)
                 state.log += _curve(engine, losses.taken(), settings, state, factor)
             if save:
                 state.seconds = time.monotonic() - started
                 engine.save(vars(state))
                 saved = time.monotonic()
         if rest := losses.taken():
-            factor = settings.progress_factor((state.epoch + 1) / settings.epochs, stalled, state.step)
             state.log += _curve(engine, rest, settings, state, factor)
         state.epoch += 1
         state.batch = 0

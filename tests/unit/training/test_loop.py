@@ -222,6 +222,21 @@ class ScriptedLosses:
         return "answer", forward() * 0 + examples[0]
 
 
+def test_the_first_update_of_a_warm_up_counts_and_the_curve_has_the_rate_of_its_points_update() -> None:
+    made, rates = settings(epochs=1, warmup_fraction=0.5, batch_size=1, learning_rate=2.0), list[float]()
+
+    class Listening(LocalEngine):
+        def set_learning_rate(self, factor: float) -> None:
+            rates.append(2.0 * factor)
+            super().set_learning_rate(factor)
+
+    model = OneWeight()
+    losses = ScriptedLosses([[1.0] * 13])
+    state = train(model, Listening(model, made), losses, made, Listener(), seed=1, validation=None)
+    assert 0 < rates[0] < rates[1] / 10
+    assert [p["value"] for p in state.log if p["tag"] == "opt/lr"] == [rates[9], rates[12]]
+
+
 def test_all_updates_of_an_epoch_count_alike_for_plateau_whatever_the_checkpoints() -> None:
     """Ten updates fall by 0.1 an epoch; the last one, which shares a point of the curve with few, rises by 0.5."""
     losses = [[1.0 - 0.1 * epoch] * 10 + [1.0 + 0.5 * epoch] for epoch in range(3)]
