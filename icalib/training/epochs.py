@@ -15,7 +15,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from icalib.data.batching import Batch
-from icalib.data.encoding import Layout, Lists, ListsOfLists, Numbers, TokenStore
+from icalib.data.encoding import Layout, Lists, Numbers, TokenStore
 from icalib.training.examples import TASKS, Example, LabelledPools, PairLabels
 
 E = TypeVar("E")
@@ -86,7 +86,7 @@ class _Contexts:
         utterances = store.lengths("context")
         self._layout, self._learnt_P = layout, pools.learn_intents_P
         self._first_P, self._turns_P = (each[self.rows_P] for each in (utterances.offsets, np.diff(utterances.offsets)))
-        self._intents = _sizes(pools.intents, self._turns_P)
+        self._intents = Lists(np.diff(pools.intents.inner.offsets), pools.intents.offsets)
         self._tokens, self._added = utterances.sums(), self._intents.sums()
 
     def plain(self) -> Numbers:
@@ -108,13 +108,6 @@ class _Contexts:
         tokens, intents = self._first_P[pool], self._intents.offsets[pool]
         spoken = self._tokens[tokens + turns] - self._tokens[tokens]
         return self._layout.context_length(spoken + self._added[intents + annotated] - self._added[intents], turns)
-
-
-def _sizes(intents: ListsOfLists, turns_P: Numbers) -> Lists:
-    """Return the number of intents of each utterance, of as many as the contexts have."""
-    sizes = Lists(np.diff(intents.inner.offsets), intents.offsets)
-    kept = np.minimum(np.diff(sizes.offsets), turns_P)
-    return Lists(sizes.values[sizes.positions() < kept[sizes.rows()]], np.append(0, np.cumsum(kept)))
 
 
 @final

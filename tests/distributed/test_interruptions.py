@@ -59,7 +59,8 @@ def test_a_signal_in_a_training_ends_the_command_with_the_line_that_says_how_to_
     number: signal.Signals, code: int, tiny_pools: Path, tiny_bert: Path, tmp_path: Path
 ) -> None:
     options = ["--data", tiny_pools, "--backbone", tiny_bert, "--runs", tmp_path, "--labelled", "0.5"]
-    command = [sys.executable, "-m", "icalib", "run", "bert", *options, "--set", "regime.training.epochs=1000"]
+    endless = ["--set", "regime.training.epochs=1000", "--set", "regime.training.patience=1000"]
+    command = [sys.executable, "-m", "icalib", "run", "bert", *options, *endless]
     driver = subprocess.Popen(
         list(map(str, command)),
         stdout=subprocess.PIPE,
@@ -69,7 +70,10 @@ def test_a_signal_in_a_training_ends_the_command_with_the_line_that_says_how_to_
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
     )
     try:
-        wait_for(lambda: any(tmp_path.glob(".cache/teacher-*/progress.json")), lambda: driver.poll() is None)
+        wait_for(
+            lambda: any(tmp_path.glob(".cache/teacher-*/progress.json")),
+            lambda: driver.poll() is None or pytest.fail("".join(driver.communicate())),
+        )
         driver.send_signal(number)
         out, err = driver.communicate(timeout=60)
     finally:

@@ -222,6 +222,19 @@ class ScriptedLosses:
         return "answer", forward() * 0 + examples[0]
 
 
+def test_a_batch_that_is_not_full_counts_by_its_examples() -> None:
+    made, found = settings(epochs=1, batch_size=4), list[float]()
+
+    class Listening(LocalEngine):
+        def backward_and_step(self, loss: Tensor) -> None:
+            found.append(loss.item())
+            super().backward_and_step(loss)
+
+    model = OneWeight()
+    train(model, Listening(model, made), ScriptedLosses([[2.0]]), made, Listener(), seed=1, validation=None)
+    assert found == [0.5]  # of one example, as a fourth of an update
+
+
 def test_the_first_update_of_a_warm_up_counts_and_the_curve_has_the_rate_of_its_points_update() -> None:
     made, rates = settings(epochs=1, warmup_fraction=0.5, batch_size=1, learning_rate=2.0), list[float]()
 
