@@ -33,7 +33,9 @@ def test_sets_hold_the_right_candidate_as_often_as_promised() -> None:
     assert coverage - spread <= np.mean(found) <= coverage + 1 / (num_pools + 1) + spread
 
 
-@pytest.mark.parametrize(("num_pools", "coverage"), [(9, 0.9), (24, 0.56), (19, 0.95), (37, 0.8), (99, 0.99), (50, 0.5)])
+@pytest.mark.parametrize(
+    ("num_pools", "coverage"), [(9, 0.9), (24, 0.56), (19, 0.95), (37, 0.8), (99, 0.99), (50, 0.5)]
+)
 def test_the_threshold_leaves_out_as_many_right_candidates_as_it_may(num_pools: int, coverage: float) -> None:
     scores = simulated(num_pools, seed=3)
     threshold = fit_conformal(scores, coverage)
