@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
 """Pages of the repository's root."""
-LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)")
+LINK = re.compile(r"(\]\()([^)\s#]+)")  # its text may have code
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`]+`)", re.DOTALL | re.MULTILINE)
 
 

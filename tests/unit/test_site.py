@@ -51,6 +51,13 @@ def test_the_navigation_has_every_page_once(hooks: ModuleType) -> None:
     assert sorted(pages(CONFIG["nav"])) == sorted([*own, *hooks.site_paths().values()])
 
 
+def test_links_lead_to_pages_of_the_site_also_where_their_text_has_code(hooks: ModuleType) -> None:
+    text = "See [preset `bi-encoder`](docs/methods.md#presets), [data](docs/data.md), `[code](docs/data.md)`."
+    assert hooks.with_site_links(text, "project/README.md") == (
+        "See [preset `bi-encoder`](../methods.md#presets), [data](../data.md), `[code](docs/data.md)`."
+    )
+
+
 def test_the_tables_of_results_are_up_to_date_and_none_is_written_by_hand() -> None:
     results = script("results")
     text = "".join(page.read_text(encoding="utf-8") for page in results.PAGES)
