@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.special import expit, ndtr
@@ -42,8 +43,8 @@ class Case:
 
 CASES = (
     Case("one run, independent pools"),
-    Case("the best of five, correlation 0", runs=5, likeness=0.0),
-    Case("the best of five, correlation 0.8", runs=5, likeness=0.8),
+    Case("chosen of five, correlation 0", runs=5, likeness=0.0),
+    Case("chosen of five, correlation 0.8", runs=5, likeness=0.8),
     Case("errors of a dialogue, correlation 0.1", together=0.1),
     Case("errors of a dialogue, correlation 0.5", together=0.5),
     Case("errors of a dialogue, correlation 1", together=1.0),
@@ -70,10 +71,16 @@ def promised(case: Case, number: int, max_error: float, rng: np.random.Generator
     return max(found, key=lambda one: one.coverage if one.threshold is not None else -1.0)
 
 
+@cache
+def population() -> tuple[FloatArray, FloatArray]:
+    """Return the falling probabilities of a whole population, and the risk of answering its first 1, 2, … pools."""
+    probs = np.sort(expit(1 + 2 * np.random.default_rng(0).normal(size=_POPULATION)))[::-1]
+    return probs, np.cumsum(1 - probs) / np.arange(1, _POPULATION + 1)
+
+
 def outcomes(case: Case, number: int, times: int) -> Iterator[str]:
     """Yield, for each largest fraction of wrong answers, the percentage of draws whose promise is broken."""
-    probs = np.sort(expit(1 + 2 * np.random.default_rng(0).normal(size=_POPULATION)))[::-1]
-    risks = np.cumsum(1 - probs) / np.arange(1, _POPULATION + 1)  # of answering the first 1, 2, … of the population
+    probs, risks = population()
     for max_error in ERRORS:
         rng, broken = np.random.default_rng(1), 0
         for _ in range(times):

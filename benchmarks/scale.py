@@ -108,9 +108,11 @@ def _own_memory() -> Iterator[list[float]]:
 
     sampler = threading.Thread(target=sample)
     sampler.start()
-    yield found
-    ended.set()
-    sampler.join()
+    try:
+        yield found
+    finally:
+        ended.set()
+        sampler.join()
 
 
 def _simulate(work: Path, size: int) -> None:

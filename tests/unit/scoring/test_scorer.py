@@ -128,7 +128,6 @@ def test_a_pool_without_intents_has_the_same_scores_in_both_views(
 
 
 def test_the_views_have_dropout_masks_of_their_own(ranker: Ranker, store: TokenStore) -> None:
-    """With the same ones for both, the gain would be measured with less noise than a pair's other view has."""
     dropout, pools = context(ranker, MCDropout.Config(num_passes=2)), list(store.pools(ROWS))
     plain, again, intent = (_view_column(dropout, pools, None, view, seed=1) for view in ("plain", "plain", "intent"))
     np.testing.assert_array_equal(plain.mean_SN, again.mean_SN)
