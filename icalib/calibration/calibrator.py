@@ -115,7 +115,10 @@ class Platt(AbstractCalibrator):
 
 @final
 class Isotonic(AbstractCalibrator):
-    """The non-decreasing function with the smallest squared error (Zadrozny and Elkan 2002)."""
+    """The non-decreasing function with the smallest squared error (Zadrozny and Elkan 2002) to Platt's targets.
+
+    With labels of 0 and 1 its ends would be certain, of however few pairs.
+    """
 
     class Config(AbstractCalibrator.Config):
         """Isotonic regression has no settings."""
@@ -124,7 +127,7 @@ class Isotonic(AbstractCalibrator):
     def _fit(self, logit_N: FloatArray, label_N: IntArray, given: Given) -> IsotonicMap:
         from sklearn.isotonic import IsotonicRegression
 
-        model = IsotonicRegression(y_min=0, y_max=1).fit(logit_N, label_N)
+        model = IsotonicRegression(y_min=0, y_max=1).fit(logit_N, smoothed_targets(label_N))
         return IsotonicMap(logits=tuple(model.X_thresholds_.tolist()), probs=tuple(model.y_thresholds_.tolist()))
 
 

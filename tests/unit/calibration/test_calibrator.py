@@ -113,6 +113,11 @@ def test_perfect_scores_get_a_finite_map(name: str) -> None:
     assert (prob[2:] > 0.5).all()
 
 
+def test_isotonic_regression_is_not_certain_of_few_separable_pairs() -> None:
+    prob = CALIBRATORS["isotonic"].fit(np.arange(10.0), np.array([0] * 8 + [1] * 2)).apply(np.array([0.0, 9.0]))
+    np.testing.assert_allclose(prob, [1 / 10, 3 / 4])  # Platt's targets
+
+
 @pytest.mark.parametrize("train_prior", [None, 0.0, 1.0, math.nan])
 def test_a_prior_shift_needs_the_prior_of_training(train_prior: float | None) -> None:
     with pytest.raises(SettingError, match="needs the fraction of right pairs in training"):
