@@ -1,4 +1,5 @@
-# Every target needs python3 (3.11 or newer) with its venv module; packages go to .venv, nothing else is touched.
+# Every target needs Python 3.11 to 3.13 with its venv module (python3, or PYTHON=python3.12); packages go to .venv,
+# nothing else is touched.
 
 PYTHON ?= python3
 BIN := .venv/bin
