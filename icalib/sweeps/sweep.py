@@ -365,19 +365,24 @@ def run_seeds(job: TrialJob, executor: Executor) -> dict[str, Any]:
 
 
 class _UnmeasuredError(SettingError):
-    """A run has no value of a tuned metric."""
+    """A tuned metric doesn't apply to the validation pools, and so to no trial."""
 
 
 def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[str]) -> None:
-    """Refuse a result without a tuned metric, whose absence is no damage: it doesn't apply to these pools."""
+    """Refuse a result without a tuned metric, whose absence is no damage: it doesn't apply to these pools, or is NaN."""
     found = finished.result["validation"]
     for name in metrics:
-        if name not in found:
+        if name in found:
+            continue
+        metric = find_metric(name)
+        if metric.applies is not None:
             raise _UnmeasuredError(
-                f"the space tunes {name} ({find_metric(name).description}), which does not apply to the validation "
-                f"pools of {config.data}, or is NaN for all of them. Name another metric in METRICS, or prepare pools "
-                "that it is about."
+                f"the space tunes {name} ({metric.description}), which does not apply to the validation pools of "
+                f"{config.data}. Name another metric in METRICS, or prepare pools that it is about."
             )
+        raise SettingError(
+            f"{name} ({metric.description}) is NaN on the validation pools: none counts in it with these settings."
+        )
 
 
 class EpochReports:

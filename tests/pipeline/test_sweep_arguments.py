@@ -46,6 +46,38 @@ def test_a_first_trial_without_the_metric_ends_the_sweep(tiny_pools: Path, tiny_
     assert "does not apply" in str(trial.error)
 
 
+SOMETIMES_NAN = """
+import numpy as np
+from icalib.metrics.metric import Metric
+
+calls = []
+
+
+def of_first_trial_alone(scores):
+    calls.append(1)
+    return np.full(scores.num_pools, np.nan if len(calls) == 1 else 1.0)
+
+
+metric = Metric("sometimes", "rank", "maximize", "NaN once", per_pool=of_first_trial_alone)
+"""
+
+
+def test_a_first_trial_whose_metric_is_nan_fails_alone(
+    tiny_pools: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sometimes_nan.py").write_text(SOMETIMES_NAN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    base, context = small_settings("bm25", tiny_pools, tiny_bert), run_context(tmp_path / "runs")
+    text = SHARDS.replace('{"F1": "maximize"}', '{"sometimes_nan:metric": "maximize"}')
+    run_sweep(written_space(tmp_path, "nan", text), base, context, run_here(context.executor))
+    (sweep,) = tmp_path.glob("runs/*/sweep-*")
+    first, *others = sweep_trials(SweepFolder(sweep))
+    assert first.state == "failed"
+    assert "is NaN on the validation pools" in str(first.error)
+    assert others
+    assert {one.state for one in others} == {"complete"}
+
+
 def test_a_wrong_number_of_trials_removes_no_sweep(tiny_pools: Path, tmp_path: Path) -> None:
     space, runs = written_space(tmp_path, "shards", SHARDS), tmp_path / "runs"
     kept = runs / "default" / f"sweep-shards-{tiny_pools.name}-0.3" / "study.journal"
