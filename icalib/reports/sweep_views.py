@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, final
 
+import numpy as np
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
@@ -99,9 +100,10 @@ class SweepSummary:
             f"Trial {best.number} leads trial {second.number}, the next of {len(self.order)}, by "
             f"{find_metric(metric).title} {format_difference(difference, digits=_LEAD_DIGITS)} on validation"
         )
-        first, other = _per_pool(best, metric), _per_pool(second, metric)
-        if first is None or other is None or first.shape[1] != other.shape[1] or first.shape[1] < 2:
+        values = _per_pool([*best.runs, *second.runs], metric)
+        if values is None or values.shape[1] < 2:
             return f"{lead}. Whether that is more than chance was not tested; `--seeds 3` shows the noise."
+        first, other = np.split(values, [len(best.runs)])
         p = paired_test(first, other, seed=0).p_value
         tested = f"(p {format_p(p)}, paired over the validation pools)"
         if p < SIGNIFICANT:
@@ -155,10 +157,10 @@ class SweepSummary:
         return run_command(path / BEST_CONFIG, path.parents[1]) if self.winner else ""
 
 
-def _per_pool(trial: Trial, metric: str) -> FloatArray | None:
-    """Values of the validation pools, a row a seed; None where they are not known."""
-    is_known = trial.runs and all(run.has_predictions("validation") for run in trial.runs)
-    return values_per_pool(trial.runs, metric, "validation") if is_known else None
+def _per_pool(runs: Sequence[RunFolder], metric: str) -> FloatArray | None:
+    """Values of the validation pools that count in all runs, a row a run; None where they are not known."""
+    is_known = all(run.has_predictions("validation") for run in runs)
+    return values_per_pool(runs, metric, "validation") if is_known else None
 
 
 def _pseudo_labels(trial: Trial) -> tuple[str, str] | None:

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from optuna.trial import TrialState
 from rich.console import Console
@@ -16,6 +17,10 @@ from unit.reports.fake_sweeps import HOSTILE, Made, finish, write_sweep
 from unit.reports.pages import read_page, visible
 
 from icalib.core.errors import DamagedFileError
+from icalib.metrics.metric import Metric
+from icalib.metrics.pairs import FloatArray, PoolScores
+from icalib.metrics.significance import PairedTest
+from icalib.reports import paired_tests, sweep_views
 from icalib.reports.sweep_views import SweepSummary, print_dry, print_sweep, write_views
 from icalib.sweeps.folder import SweepFolder
 from icalib.sweeps.trials import sweep_trials
@@ -136,6 +141,30 @@ def test_the_lead_is_over_the_next_trial_and_tested_over_the_pools(tmp_path: Pat
     lead = SweepSummary(write_sweep(tmp_path, [poor, good])).lead
     assert lead is not None
     assert all(part in lead for part in ("Trial 1 leads trial 0", "+0.500", said))
+
+
+def test_the_lead_is_tested_over_the_pools_that_count_in_both_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A metric may leave out other pools of each trial, and as many: their values must not be paired."""
+    margins = [(1.0, -1.0), (0.0, 1.0), (1.0, 1.0), (1.0, 1.0)]  # of two trials; a pool without a lead doesn't count
+
+    def hit(scores: PoolScores) -> FloatArray:
+        leads = np.array([logit[0] - logit[1] for logit in scores.split(scores.logit)])
+        return np.where(leads == 0, np.nan, leads > 0)
+
+    monkeypatch.setattr(paired_tests, "find_metric", lambda name: Metric(name, "rank", "maximize", "hit", per_pool=hit))
+    one, two = zip(*margins, (-1.0, 0.0), strict=True)
+    trials = [Made({"g": g}, [{"R@1": r}], margins=m) for g, r, m in ((1, 0.75, one), (2, 0.7, two))]
+    tested: list[tuple[list[list[float]], list[list[float]]]] = []
+
+    def paired_test(first: FloatArray, second: FloatArray, *, seed: int) -> PairedTest:
+        tested.append((first.tolist(), second.tolist()))
+        return PairedTest(0.0, 1.0)
+
+    monkeypatch.setattr(sweep_views, "paired_test", paired_test)
+    assert "could be chance" in str(SweepSummary(write_sweep(tmp_path, trials)).lead)
+    assert tested == [([[1.0, 1.0, 1.0]], [[0.0, 1.0, 1.0]])]  # the pools 0, 2, 3
 
 
 def test_settings_without_effect_are_pointed_out(tmp_path: Path) -> None:
