@@ -159,7 +159,8 @@ def verdict(methods: Sequence[MethodFacts], tests: Sequence[MethodTest]) -> Verd
         return Verdict(())
     from_best = list(dropwhile(lambda one: not one.ranks, ranked))
     if not from_best:
-        return Verdict((f"No method ranks better than chance: the best, {ranked[0]}, has {ranked[0].level}.",))
+        said = f"No method ranks better than chance: the best, {ranked[0]}, has {ranked[0].level}."
+        return Verdict((said,), tuple(_warnings(methods)))
     found = {(one.first, one.second): one for one in tests if one.metric == DECIDED_BY}
     found |= {(one.second, one.first): one.turned for one in found.values()}
     sentences = (_ranking(from_best, found), _learning(ranked, found), _probabilities(from_best[0]))
@@ -255,7 +256,8 @@ def _warnings(methods: Sequence[MethodFacts]) -> Iterator[str]:
                 f"had been taken ({format_share(base)})."
             )
     blind = [one for one in methods if one.name == CANDIDATES_ONLY]  # they should be at chance
-    if poor := [one.label for one in methods if not one.ranks and one not in blind]:
+    poor = [one.label for one in methods if not one.ranks and one not in blind]
+    if poor and len(poor) + len(blind) < len(methods):  # otherwise a sentence says so
         yield f"No better than chance: {_listed(poor)}. Such calibration says nothing, and is never bold."
     highest = max((one.means.get("R@1", 0.0) for one in blind if one.ranks), default=0.0)
     if beaten := [one.label for one in methods if one not in blind and one.means.get("R@1", 1.0) < highest]:
