@@ -110,7 +110,8 @@ def settings_of(run: RunFolder) -> dict[str, str]:
     """Return a run's settings by dotted name as texts, with the digest of its pools, without what names it only."""
     found = flat_settings({name: value for name, value in run.config.items() if name not in _NAMING})
     texts = {name: one if isinstance(one, str) else json.dumps(one, default=str) for name, one in found.items()}
-    return {**texts, "data": run.data_digest}
+    left_out = {"resample_labels": "false"}  # in a config.yaml where it is false
+    return {**left_out, **texts, "data": run.data_digest}
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
