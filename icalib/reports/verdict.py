@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from math import inf
+from pathlib import Path
 from statistics import fmean
 from typing import final
 
@@ -30,7 +31,7 @@ from icalib.reports.comparison import (
     method_rows,
     run_results,
 )
-from icalib.reports.paired_tests import MethodTest, paired_tests, scores_of
+from icalib.reports.paired_tests import MethodTest, paired_tests
 
 DECIDED_BY = "MAP"
 """The metric by which methods are compared: of those with values of single pools, the least noisy."""
@@ -95,27 +96,39 @@ class Verdict:
 def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = None) -> Verdict:
     """Return what some runs on one pool set say; each labelled fraction is a comparison of its own.
 
-    `tests` are their paired tests, if there is one labelled fraction and they are known already. Of runs that were not
-    tested on the same pools it says that alone.
+    `tests` are the paired tests of all of them, if they are known already: Holm's correction is over all fractions, as
+    in the table of tests. Of runs that were not tested on the same pools it says that alone.
     """
     rows = method_rows(run_results(runs))
     members = {row.label: row.runs for row in rows}
     fractions = sorted({float(run.result["labelled"]) for run in runs})
     try:
-        if tests is None and len(fractions) == 1:
+        if tests is None:
             tests = paired_tests(members)
-        elif tests is None and len(members) > 1:
-            scores_of(members)  # of all fractions, since they share a table
     except DataError as error:
         return refusal(error)
     if len(fractions) > 1:
-        parts = [verdict_of([run for run in runs if run.result["labelled"] == fraction]) for fraction in fractions]
+        of_run = {row.runs[0].path: row.label for row in rows}
+        parts = [
+            verdict_of(some, _renamed(tests, of_run, some))
+            for some in ([run for run in runs if run.result["labelled"] == fraction] for fraction in fractions)
+        ]
         said = list(zip(fractions, parts, strict=True))
         return Verdict(
             tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
             tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
         )
-    return verdict([_facts(row, members[row.label]) for row in rows], tests or ())
+    return verdict([_facts(row, members[row.label]) for row in rows], tests)
+
+
+def _renamed(tests: Sequence[MethodTest], of_run: Mapping[Path, str], runs: Sequence[RunFolder]) -> list[MethodTest]:
+    """Return the tests between some of the runs by the labels of these alone; `of_run`: a label by its first run."""
+    labels = {of_run[row.runs[0].path]: row.label for row in method_rows(run_results(runs))}
+    return [
+        test._replace(first=labels[test.first], second=labels[test.second])
+        for test in tests
+        if test.first in labels and test.second in labels
+    ]
 
 
 def refusal(error: DataError) -> Verdict:

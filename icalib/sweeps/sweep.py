@@ -369,7 +369,7 @@ class _UnmeasuredError(SettingError):
 
 
 def _check_measured(finished: RunFolder, config: RunConfig, metrics: Iterable[str]) -> None:
-    """Refuse a result without a tuned metric, whose absence is no damage: it doesn't apply to these pools, or is NaN."""
+    """Refuse a result without a tuned metric, whose absence is no damage: it doesn't apply to the pools, or is NaN."""
     found = finished.result["validation"]
     for name in metrics:
         if name in found:

@@ -18,10 +18,12 @@ from icalib.core.events import Event, Message, Progress, StageFinished, StageSta
 from icalib.core.process import QUIET
 from icalib.core.run_folder import RunFolder
 from icalib.metrics.summary import summarise
+from icalib.reports import paired_tests as paired
+from icalib.reports import verdict as verdicts
 from icalib.reports.comparison import MethodRow, best_labels, by_data, method_rows, run_results
 from icalib.reports.console import PlainConsole, text_table
 from icalib.reports.html import write_report
-from icalib.reports.paired_tests import paired_tests
+from icalib.reports.paired_tests import MethodTest, paired_tests
 from icalib.reports.progress import TerminalProgress
 from icalib.reports.terminal import print_runs, print_shifts
 from icalib.reports.verdict import verdict_of
@@ -181,6 +183,31 @@ def test_of_runs_on_other_test_pools_nothing_is_the_best(tmp_path: Path, labelle
     assert "bold" not in stream.getvalue()
     results = page[page.index('id="results"') : page.index('id="run"')]
     assert 'class="best"' not in results
+
+
+def test_words_on_a_labelled_fraction_are_of_the_tests_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Holm's correction is over all pairs of the table, whatever the fractions are that sentences are about."""
+    data, found = write_pools(tmp_path / "desk"), []
+    for labelled in (0.05, 0.2):
+        for method in ("tsst", "icast"):
+            found.append(write_run(tmp_path / str(labelled), data, method, 1, config={"labelled": labelled}))
+            found[-1].write_json("result.json", {**found[-1].result, "labelled": labelled})
+    used: list[MethodTest] = []
+    monkeypatch.setattr(verdicts, "verdict", lambda _, tests: used.extend(tests) or verdicts.Verdict(()))
+    monkeypatch.setattr(paired, "holm", lambda p_values: [len(p_values) / 10] * len(p_values))
+    verdict_of(found)
+    assert {(one.first, one.second, one.p_holm) for one in used} == {("tsst", "icast", 0.6)}  # of six pairs
+    assert len([one for one in used if one.metric == "MAP"]) == 2
+
+
+def test_runs_that_draw_their_own_labels_are_told_apart(tmp_path: Path) -> None:
+    data, runs = write_pools(tmp_path / "desk"), []
+    for name, config in (("a", {}), ("b", {"resample_labels": True})):
+        runs.append(write_run(tmp_path / name, data, "tsst", 1, config=config))
+    labels = [row.label for row in method_rows(run_results(runs))]
+    assert labels == ["tsst@resample_labels=false", "tsst@resample_labels=true"]
 
 
 def test_a_narrow_terminal_has_the_important_columns(runs: list[RunFolder]) -> None:

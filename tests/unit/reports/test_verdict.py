@@ -108,7 +108,7 @@ def test_few_pools_that_are_all_right_do_not_show_that_probabilities_can_be_used
         ([facts("a", 0.5, seeds=1), facts("b", 0.6, seeds=1)], True),
         ([facts("bert", 0.3, ranks=False), facts("candidates-only", 0.9, trained=False)], True),  # it alone ranks
         ([facts("tsst", 0.3, ranks=False, rounds=(summary(0),))], True),
-        ([facts("bert", 0.3, ranks=False), facts("bm25", 0.2, trained=False, ranks=False)], False),  # said as a sentence
+        ([facts("bert", 0.3, ranks=False), facts("bm25", 0.2, trained=False, ranks=False)], False),  # a sentence
         ([BERT, READER, facts("tsst", 0.72, rounds=(summary(),)),
           facts("candidates-only", 0.3, trained=False, ranks=False)], False),  # as it should
     ],
