@@ -94,6 +94,7 @@ def label_curve_figure(curve: LabelCurve) -> go.Figure:
     """One panel per metric over the number of labels (logarithmic); bars are ± sd over the seeds."""
     figure = make_subplots(rows=1, cols=len(METRICS), subplot_titles=METRICS, horizontal_spacing=0.07)
     numbers = sorted({point.num_labels for points in curve.curves.values() for point in points})
+    ends = (numbers[0], numbers[-1]) if len(numbers) > 1 else (numbers[0] / 2, numbers[0] * 2)  # one has no length
     for column, metric in enumerate(METRICS, 1):
         place = {"row": 1, "col": column, "showlegend": column == 1}
         for index, (method, points) in enumerate(curve.curves.items()):
@@ -110,7 +111,7 @@ def label_curve_figure(curve: LabelCurve) -> go.Figure:
             value, name = run.result[curve.split].get(metric), str(run.result["method"])
             if value is not None:
                 figure.add_scatter(
-                    x=[numbers[0], numbers[-1]],
+                    x=list(ends),
                     y=[value, value],
                     name=name,
                     legendgroup=name,

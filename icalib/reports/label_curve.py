@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import final
 
 from icalib.core.run_folder import RunFolder
+from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray
 from icalib.metrics.significance import PairedTest, paired_test
 from icalib.reports.comparison import (
@@ -88,8 +89,7 @@ class LabelCurve:
             parts.append("the last step is within chance")
         elif step is not None:  # if the last step's gain per doubling continues
             before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in points[-2:])
-            doublings = math.log2(last.num_labels / points[-2].num_labels)
-            worth = (now - before) / doublings * math.log2((last.num_labels + NEXT_LABELS) / last.num_labels)
+            worth = next_labels_worth((points[-2].num_labels, before), (last.num_labels, now))
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
         return f"{method}: {'; '.join(parts)}."
 
@@ -105,6 +105,21 @@ class LabelCurve:
             values = [format_value(run.result[self.split].get(metric)) for metric in METRICS]
             rows.append([str(run.result["method"]), MISSING, "1", *values])
         return ["method", "labels", "seeds", *map(heading, METRICS)], rows
+
+
+def next_labels_worth(before: tuple[int, float], now: tuple[int, float]) -> float:
+    """Return what `NEXT_LABELS` more add to `TESTED` if each doubling gains as much as between two points.
+
+    No more than there is to gain.
+
+    Example:
+        >>> next_labels_worth((50, 0.5), (100, 0.6)), next_labels_worth((50, 0.75), (100, 0.9375))
+        (0.09999999999999998, 0.0625)
+    """
+    (fewer, lower), (number, value) = before, now
+    worth = (value - lower) / math.log2(number / fewer) * math.log2((number + NEXT_LABELS) / number)
+    low, high = find_metric(TESTED).bounds
+    return min(max(worth, low - value), high - value)
 
 
 def _tested(outcome: PairedTest) -> str:
