@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+import numpy as np
+from scipy.special import expit, logit
+
 from icalib.core.run_folder import RunFolder
-from icalib.metrics.catalogue import find_metric
 from icalib.metrics.pairs import FloatArray
 from icalib.metrics.significance import PairedTest, paired_test
 from icalib.reports.comparison import (
@@ -87,7 +89,7 @@ class LabelCurve:
         step = last.minus(points[-2], self.split) if len(points) > 1 else None
         if step is not None and step.p_value >= SIGNIFICANT:
             parts.append("the last step is within chance")
-        elif step is not None:  # if the last step's gain per doubling continues
+        elif step is not None:
             before, now = (point.values(self.split).mean(TESTED) or 0.0 for point in points[-2:])
             worth = next_labels_worth((points[-2].num_labels, before), (last.num_labels, now))
             parts.append(f"the next {NEXT_LABELS} are worth about {format_difference(worth)}")
@@ -108,18 +110,18 @@ class LabelCurve:
 
 
 def next_labels_worth(before: tuple[int, float], now: tuple[int, float]) -> float:
-    """Return what `NEXT_LABELS` more add to `TESTED` if each doubling gains as much as between two points.
+    """Return what `NEXT_LABELS` more add to `TESTED`, whose log-odds rise with each doubling as between two points.
 
-    No more than there is to gain.
+    The value itself would rise beyond 1.
 
     Example:
-        >>> next_labels_worth((50, 0.5), (100, 0.6)), next_labels_worth((50, 0.75), (100, 0.9375))
-        (0.09999999999999998, 0.0625)
+        >>> round(next_labels_worth((50, 0.5), (100, 0.6)), 3), round(next_labels_worth((50, 0.75), (100, 0.94)), 3)
+        (0.092, 0.048)
     """
     (fewer, lower), (number, value) = before, now
-    worth = (value - lower) / math.log2(number / fewer) * math.log2((number + NEXT_LABELS) / number)
-    low, high = find_metric(TESTED).bounds
-    return min(max(worth, low - value), high - value)
+    odds = logit(np.clip([lower, value], 0.001, 0.999))
+    doublings = math.log2((number + NEXT_LABELS) / number) / math.log2(number / fewer)
+    return float(expit(odds[1] + doublings * (odds[1] - odds[0])) - expit(odds[1]))
 
 
 def _tested(outcome: PairedTest) -> str:

@@ -11,10 +11,11 @@ from icalib.reports.charts import label_curve_figure
 from icalib.reports.label_curve import label_curve, next_labels_worth
 
 
-def test_the_next_labels_are_worth_no_more_than_there_is_to_gain() -> None:
-    assert next_labels_worth((60, 0.738), (120, 0.908)) == pytest.approx(1 - 0.908)
-    assert next_labels_worth((60, 0.705), (120, 0.852)) == pytest.approx(0.147 * 0.8745, abs=1e-4)
-    assert next_labels_worth((60, 0.4), (70, 0.1)) == pytest.approx(-0.1)
+def test_the_next_labels_are_worth_what_a_doubling_adds_to_the_log_odds() -> None:
+    assert next_labels_worth((50, 0.5), (100, 0.6)) == pytest.approx(0.36 / 0.52 - 0.6)  # odds 1, 1.5, 2.25
+    assert 0 < next_labels_worth((60, 0.738), (120, 0.908)) < 1 - 0.908
+    assert next_labels_worth((60, 0.4), (70, 0.1)) == pytest.approx(-0.1, abs=0.01)
+    assert next_labels_worth((60, 0.9), (120, 1.0)) == pytest.approx(0, abs=0.001)
 
 
 @pytest.mark.parametrize("numbers", [(24,), (12, 24)])
