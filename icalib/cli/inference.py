@@ -74,7 +74,6 @@ def score(
 
 def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: Place) -> None:
     from icalib.api.session import session
-    from icalib.core.errors import IcalibError
     from icalib.core.events import Message
     from icalib.pipeline.score_pairs import check_apart, claim, finish, pairs_job, release
 
@@ -87,7 +86,7 @@ def _score_pairs(run: Path, pairs: Path, out: Path, rows_per_file: int, place: P
     try:
         with session(place) as active:
             active.context.executor.map(job, out.resolve(), "score", active.context.emit)
-    except IcalibError:
+    except BaseException:  # also Ctrl-C
         release(job, out)
         raise
     finish(job, out)
@@ -106,8 +105,7 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
     from icalib.pipeline.score_pairs import check_apart
 
     check_apart(data, out)
-    if out.suffix in (".csv", ".tsv", ".json", ".jsonl"):
-        raise SettingError(f"--out {location(out)}: a Parquet file is written. Let its name end in .parquet.")
+    _check_ending(out, (".csv", ".tsv", ".json", ".jsonl"), "a Parquet file is written. Let its name end in .parquet.")
     chosen = choice("split", split, SPLITS)
     finished, num_rows = FinishedRun.open(run), 0
     check_has_pools(data, chosen)
@@ -121,6 +119,12 @@ def _score_pools(run: Path, data: Path, split: str, limit: int | None, out: Path
             num_rows += table.num_rows
     push(out)
     say(f"{location(out)}: {num_rows} pairs")
+
+
+def _check_ending(out: Path, others: Sequence[str], what: str) -> None:
+    """Refuse the name of another kind of file than is written."""
+    if out.suffix in others:
+        raise SettingError(f"--out {location(out)}: {what}")
 
 
 @verb
@@ -168,19 +172,25 @@ def evaluate(
     from icalib.api.session import session
     from icalib.api.settings import with_test_pools
     from icalib.core.run_folder import RunFolder
+    from icalib.metrics.pairs import PoolScores
+    from icalib.pipeline.guarantees import Guarantees
     from icalib.reports.guarantees import print_promises
     from icalib.reports.terminal import print_result, print_shift
 
-    result = own = RunFolder.open(run).result
+    folder = RunFolder.open(run)
+    result = own = {**folder.result, "run": location(folder.path.resolve())}
     if data is None:
         print_result(own)
-        print_promises(RunFolder(run))
+        print_promises(folder)
     else:
         (other,) = with_test_pools([data])
         starting(f"evaluate {location(run)}")
         with session(place.place()) as active:
-            result = active.evaluate(RunFolder(run), other, limit)
+            result = active.evaluate(folder, other, limit)
         print_shift(result, own)
+        scores = PoolScores.from_predictions(folder.shift_predictions(other.resolve().name))
+        for note in Guarantees(folder).size_notes(scores, "pools"):
+            say(note)
     if as_json:
         typer.echo(json.dumps(result))
 
@@ -264,6 +274,7 @@ def predict(
     from icalib.pipeline.loaded_ranker import LoadedRanker
 
     if out is not None:
+        _check_ending(out, (".csv", ".tsv", ".parquet", ".gz"), "JSONL is written. Let its name end in .jsonl.")
         check_file(out)
         check_other_file(out, file, "file of questions")
     ranker = LoadedRanker.load(run)

@@ -138,7 +138,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     if folder.is_finished and not any(folder.damages(checkpoints=False)):
         result = folder.result
         if all(result.get(name) == value for name, value in inputs.items()):
-            return result
+            return {**result, "run": location(run.folder.path)}  # which may have been moved since
     started = time.monotonic()
     remove(folder.path / "result.json")
     predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, context))

@@ -140,7 +140,7 @@ class Guarantees:
             threshold = np.where(self.covered(scores), promise.threshold, np.inf)
         in_set = None if options.sets is None else self.sets(scores, options.sets)
         answers = _answers(questions, scores, threshold, in_set)
-        return Predicted(answers, [*self._size_notes(scores), *self._promised(answers, scores, promise, options.sets)])
+        return Predicted(answers, [*self.size_notes(scores), *self._promised(answers, scores, promise, options.sets)])
 
     def _promised(
         self, answers: Sequence[Answer], scores: PoolScores, promise: RiskControl | None, sets: float | None
@@ -175,7 +175,8 @@ class Guarantees:
             raise DataError(found.refusal, f"Allow more errors or less confidence{others}.", path=self._folder.path)
         return found
 
-    def _size_notes(self, scores: PoolScores) -> list[str]:
+    def size_notes(self, scores: PoolScores, what: str = "questions") -> list[str]:
+        """Return a note if some pools have other numbers of candidates than those that calibration was fitted on."""
         usual = self.validation_sizes
         num_unusual = int((~np.isin(scores.sizes(), usual)).sum())
         if not num_unusual:
@@ -183,7 +184,7 @@ class Guarantees:
         has_gaps = np.ptp(usual) >= len(usual) or len(usual) == 1
         sizes = ", ".join(map(str, usual)) if has_gaps else f"{usual.min()} to {usual.max()}"
         return [
-            f"{num_unusual} of {scores.num_pools} questions have another number of candidates than the run's pools "
+            f"{num_unusual} of {scores.num_pools} {what} have another number of candidates than the run's pools "
             f"({sizes}), for which the probabilities are calibrated: don't rely on theirs"
         ]
 

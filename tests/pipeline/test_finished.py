@@ -126,6 +126,19 @@ def test_the_command_line_evaluates_and_reports_shift(
     assert "tested on counter" in (teacher.folder.path / "report.html").read_text()
 
 
+def test_the_command_line_names_a_copied_run_and_pools_of_other_sizes(
+    elsewhere: Path, other_pools: Path, around: RunContext, icalib: Command, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(elsewhere / "teacher", tmp_path / "renamed")
+    on = ("--data", other_pools, "--limit", 6, "--runs", around.runs, "--executor", "local")
+    for options in ((), on, on):  # the last one is read from the folder
+        code, out, err = icalib("evaluate", copy, *options, "--json")
+        assert (code, json.loads(out)["run"]) == (0, str(copy))
+        assert ("6 of 6 pools have another number of candidates than the run's pools (4)" in err) == bool(options)
+    shutil.move(copy, tmp_path / "moved")
+    assert json.loads(icalib("evaluate", tmp_path / "moved", *on, "--json")[1])["run"] == str(tmp_path / "moved")
+
+
 def write_questions(path: Path, pools: Path) -> list[str]:
     """Test pools with contexts of full length as questions; returns their ids."""
     lines = [
@@ -162,6 +175,14 @@ def test_questions_are_answered_where_the_run_is_sure(
     assert f"{sum(not answer['abstained'] for answer in answers)} of {len(ids)} answered" in err
     mean_size = np.mean([len(answer["set"]) for answer in answers])
     assert f"sets have {mean_size:.1f} candidates on average" in err
+
+
+def test_answers_are_not_written_as_another_kind_of_file(elsewhere: Path, tmp_path: Path, icalib: Command) -> None:
+    code, _, err = icalib(
+        "predict", elsewhere / "teacher", tmp_path / "q.jsonl", "--out", tmp_path / "answers.jsonl.gz"
+    )
+    assert code == 2
+    assert "JSONL is written. Let its name end in .jsonl" in err
 
 
 def test_models_that_give_no_numbers_answer_nothing(teacher: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,13 @@ def test_scored_parquet_files_have_the_p_none_of_pools_and_none_of_pairs(
     assert of_pair == [None]
 
 
+def test_the_card_of_an_export_says_that_p_none_is_left_out(bert: FinishedRun, tmp_path: Path, icalib: Any) -> None:
+    assert icalib("export", bert.folder.path, "--out", tmp_path / "exported", "--executor", "local")[0] == 0
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert "R@1 and MAP leave out pools without a right candidate." in card
+    assert "`p_none`" in card
+
+
 def test_a_run_without_such_pools_has_no_p_none(
     pools: Path, tiny_pools: Path, tiny_bert: Path, around: RunContext
 ) -> None:

@@ -186,6 +186,19 @@ def test_a_file_whose_rows_were_corrected_may_have_the_same_folder(
         assert (tmp_path / "out").exists() == (code == "0 ")
 
 
+def test_an_interrupted_scoring_that_has_finished_no_file_gives_its_folder_up(
+    trained: Path, tmp_path: Path, icalib: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        assert (tmp_path / "out").exists()
+        raise KeyboardInterrupt
+
+    write_pairs(tmp_path / "pairs.parquet")
+    monkeypatch.setattr(score_pairs.ScorePairsJob, "compute_shard", interrupted)
+    assert "Interrupted" in icalib("score", trained, tmp_path / "pairs.parquet", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_files_that_are_no_parquet_are_reported(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.parquet").write_text("context,candidate\n")
     with pytest.raises(DataError, match="can't be read as Parquet"):
