@@ -153,18 +153,19 @@ def serve(
     --executor local serves from one process. SIGTERM and Ctrl-C answer what has begun, then stop.
     """
     from icalib.core.hosts import is_loopback
+    from icalib.pipeline.finished import FinishedRun
     from icalib.serving.limits import read_token
-    from icalib.serving.served_run import ServedRun
 
     limits = Limits(max_body_bytes=max_body, max_candidates=max_candidates, max_pending=max_pending)
     token = read_token(token_file, host, say)
     starting("serve")
     pull(run)
-    name = ServedRun.open(run).run.folder.name
+    finished = FinishedRun.open(run)
+    finished.check_has_models()
 
     def started(url: str) -> None:
         guarded = "token required" if token else "no token, this machine only"
-        say(f"{name} at {url} ({guarded}); Ctrl-C stops it")
+        say(f"{finished.folder.name} at {url} ({guarded}); Ctrl-C stops it")
         if not is_loopback(host):
             say("HTTP is not encrypted: put an HTTPS proxy in front of it where others share the network")
 

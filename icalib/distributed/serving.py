@@ -28,7 +28,7 @@ from icalib.distributed.session import alive_nodes, available, start, stop
 from icalib.pipeline.finished import FinishedRun
 from icalib.serving.application import create_app
 from icalib.serving.limits import DEFAULT_LIMITS, DRAIN_S, Limits, read_token
-from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer
 
 APPLICATION = "icalib"
 _STARTING_S = 10.0
@@ -90,9 +90,9 @@ class Gateway:
             finally:
                 answer.cancel()
 
-        served = ServedRun.open(path)
+        served = FinishedRun.open(path)
         self._app = create_app(served, score, checked.limits, token, _check_answers)
-        _check_unchanged(served.run, digest)
+        _check_unchanged(served, digest)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return the HTTP application to Ray Serve."""

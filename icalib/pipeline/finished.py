@@ -37,6 +37,7 @@ from icalib.parts.loaded import LoadedMembers, load_untrained, member_encoder
 from icalib.parts.sum import PARTS_FILE, read_member
 from icalib.pipeline.config import RunConfig
 from icalib.pipeline.evaluation import Fitted, prediction_table
+from icalib.pipeline.guarantees import Guarantees
 from icalib.pipeline.run import RunContext, stages_of
 from icalib.regimes.regime import AbstractRegime, Member
 from icalib.scoring.gain import AUTHORS_CHOICE
@@ -89,6 +90,21 @@ class FinishedRun:
     def has_softmax(self) -> bool:
         """Whether a pair alone has no probability, since the loss compares the candidates of a pool."""
         return bool(self.members) and self.config.settings.loss.link == "softmax"
+
+    @cached_property
+    def context_turns(self) -> int:
+        """Maximum number of utterances of a context."""
+        return self.folder.context_turns
+
+    @cached_property
+    def guarantees(self) -> Guarantees:
+        """Answers questions from their scores."""
+        return Guarantees(self.folder)
+
+    def keep(self) -> None:
+        """Read now what answers need, so that they stay those of one run when its folder changes later."""
+        _ = self.context_turns
+        self.guarantees.keep()
 
     def check_has_models(self) -> None:
         """Refuse a run whose method has no models to load."""

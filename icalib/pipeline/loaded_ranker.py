@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self, cast
@@ -18,7 +17,7 @@ from icalib.data.schema import Pool, Utterance
 from icalib.metrics.pairs import FloatArray, PoolScores
 from icalib.parts.loaded import LoadedMembers
 from icalib.pipeline.finished import FinishedRun, unlabelled_predictions, unlabelled_scores
-from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions, Guarantees, Predicted
+from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions, Predicted
 
 Context = Sequence[str | Mapping[str, str]]
 """The last utterances of a dialogue, oldest first: texts, or objects with `text`, and perhaps a `speaker`."""
@@ -59,8 +58,7 @@ class LoadedRanker:
         """Load a finished run; a SettingError if its method has no model to load."""
         run = FinishedRun.open(Path(path))
         ranker = cls(run, run.load_members())
-        ranker._guarantees.keep()
-        _ = ranker.context_turns
+        run.keep()
         return ranker
 
     def rank(self, context: Context, candidates: Iterable[str]) -> list[RankedCandidate]:
@@ -70,7 +68,7 @@ class LoadedRanker:
         context or a candidate is no text, or that there are too few.
         """
         question = validated(Question, {"id": "1", "context": context, "candidates": candidates})
-        scores = self._score([question.pool(_pool_id(0), self.context_turns)])
+        scores = self._score([question.pool(_pool_id(0), self.run.context_turns)])
         _, group, sizes = np.unique(-scores.logit, return_inverse=True, return_counts=True)
         ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[group]  # candidates with equal logits share their mean rank
         return [
@@ -110,11 +108,11 @@ class LoadedRanker:
         items = _items(questions, "a list of objects with `context` and `candidates`")
         checked = [_question(number, question) for number, question in enumerate(items, start=1)]
         options = AnswerOptions(max_error=max_error, confidence=confidence, sets=sets)
-        self._guarantees.check(options)
+        self.run.guarantees.check(options)
         if not checked:
             return Predicted([], [])
-        pools = [question.pool(_pool_id(index), self.context_turns) for index, question in enumerate(checked)]
-        return self._guarantees.answers(checked, self._score(pools), options)
+        pools = [question.pool(_pool_id(index), self.run.context_turns) for index, question in enumerate(checked)]
+        return self.run.guarantees.answers(checked, self._score(pools), options)
 
     def predict_proba(self, pairs: Iterable[tuple[Context, str]]) -> FloatArray:
         """Return the calibrated probability [N] that each candidate is right in its context, whatever others there are.
@@ -130,7 +128,7 @@ class LoadedRanker:
         checked = [_pair(number, pair) for number, pair in enumerate(_items(pairs, f"a list of {_PAIR}s"), start=1)]
         rows_of: dict[tuple[Utterance, ...], list[int]] = {}
         for row, pair in enumerate(checked):
-            rows_of.setdefault(pair.context[-self.context_turns :], []).append(row)
+            rows_of.setdefault(pair.context[-self.run.context_turns :], []).append(row)
         pools = [
             unlabelled_pool(_pool_id(index), context, [checked[row].candidate for row in rows])
             for index, (context, rows) in enumerate(rows_of.items())
@@ -139,15 +137,6 @@ class LoadedRanker:
         if pools:
             probs[[row for rows in rows_of.values() for row in rows]] = self._score(pools, of_pairs=True).prob
         return probs
-
-    @cached_property
-    def context_turns(self) -> int:
-        """Maximum number of utterances of a context."""
-        return self.run.folder.context_turns
-
-    @cached_property
-    def _guarantees(self) -> Guarantees:
-        return Guarantees(self.run.folder)
 
     def _score(self, pools: Sequence[Pool], *, of_pairs: bool = False) -> PoolScores:
         return unlabelled_scores(unlabelled_predictions(self.run, self.members, pools, of_pairs=of_pairs), pools)

@@ -94,7 +94,7 @@ class ScorePairsJob(ShardedJob):
         writer: pq.ParquetWriter | None = None
         with atomic_write(self.shard_path(folder, index)) as temporary:
             for first_row, rows in _chunks(file.path, start, num_rows):
-                chunk = _chunk(file.path, first_row, rows, ranker.context_turns)
+                chunk = _chunk(file.path, first_row, rows, ranker.run.context_turns)
                 table = _output(file.name, chunk, ranker)
                 writer = writer or pq.ParquetWriter(temporary, table.schema)
                 writer.write_table(table)

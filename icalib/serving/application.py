@@ -24,11 +24,11 @@ from icalib.core.hosts import is_loopback
 from icalib.core.text import describe
 from icalib.core.version import __version__
 from icalib.data.schema import Pool
-from icalib.pipeline.finished import unlabelled_scores
+from icalib.pipeline.finished import FinishedRun, unlabelled_scores
 from icalib.serving.json_body import JsonRoute
 from icalib.serving.limits import Limits
 from icalib.serving.protocols import AbstractRequest, DocumentsRequest, PredictRequest, Scored, TextsRequest, error_body
-from icalib.serving.served_run import ServedRun
+from icalib.serving.served_run import question_pool, run_info
 
 Score = Callable[[Pool], Awaitable[pa.Table]]
 """Returns the predictions (PREDICTION_SCHEMA) of a pool, in the order of its candidates."""
@@ -45,14 +45,15 @@ async def _always_ready() -> None:
 
 
 def create_app(
-    run: ServedRun, score: Score, limits: Limits, token: str | None = None, check: Check = _always_ready
+    run: FinishedRun, score: Score, limits: Limits, token: str | None = None, check: Check = _always_ready
 ) -> FastAPI:
     """Return an application that ranks with one run by `score`, e.g. a `Batcher`; `check` decides about its health.
 
     Clients must send `token` as `Authorization: Bearer TOKEN`; None requires nothing.
     """
+    run.check_has_models()
     run.keep()
-    app = FastAPI(title=f"icalib: {run.run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title=f"icalib: {run.folder.name}", version=__version__, docs_url=None, redoc_url=None)
     app.router.route_class = JsonRoute
     app.state.limits, app.state.free = limits, asyncio.Semaphore(limits.max_pending)
     monitor = Monitor()
@@ -68,7 +69,7 @@ def create_app(
             raise HTTPException(422, str(error)) from error
         except DataError as error:  # its path is the run's folder on this machine
             raise HTTPException(422, f"{error.found}. {error.cure}") from error
-        pool = run.pool(context, candidates)
+        pool = question_pool(run, context, candidates)
         with monitor.pending.track_inprogress():
             table = await _while_connected(http, score(pool))
         scored = Scored(run, unlabelled_scores(table, [pool]), table)
@@ -101,7 +102,7 @@ def create_app(
     @app.get("/info")
     async def info() -> dict[str, Any]:
         return {
-            **run.info(),
+            **run_info(run),
             "max_client_batch_size": limits.max_candidates,  # clients of text-embeddings-inference read this name
             "limits": asdict(limits),
         }

@@ -15,7 +15,7 @@ from icalib.core.hosts import url_of
 from icalib.core.process import on_stop
 from icalib.serving.application import create_app, error_response
 from icalib.serving.limits import DRAIN_S, Limits
-from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer
 
 
 def serve_here(
@@ -28,7 +28,7 @@ def serve_here(
     with _listener(host, port) as listener:
         scorer = QuestionScorer.load(path)
         scorer.warm_up()
-        app = create_app(ServedRun(scorer.run), Batcher(scorer.score, scorer.max_batch), limits, token)
+        app = create_app(scorer.run, Batcher(scorer.score, scorer.max_batch), limits, token)
         server = uvicorn.Server(
             uvicorn.Config(
                 Ending(app),

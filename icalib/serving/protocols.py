@@ -20,8 +20,8 @@ from icalib.core.errors import SettingError
 from icalib.data.questions import TEXT_OR_OBJECT, Id, Question, Turns, Verbatim
 from icalib.data.schema import Text, Utterance
 from icalib.metrics.pairs import PoolScores
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.guarantees import CONFIDENCE, AnswerOptions
-from icalib.serving.served_run import ServedRun
 
 _TEI_ERROR_TYPES = {401: "unauthorized", 429: "overloaded", 500: "backend", 503: "unhealthy"}
 
@@ -30,7 +30,7 @@ _TEI_ERROR_TYPES = {401: "unauthorized", 429: "overloaded", 500: "backend", 503:
 class Scored:
     """The scores of one request: as a pool, and the table (PREDICTION_SCHEMA) that they come from."""
 
-    run: ServedRun
+    run: FinishedRun
     scores: PoolScores
     table: pa.Table
 
@@ -48,11 +48,11 @@ class AbstractRequest(BaseModel, ABC):
     def question(self) -> tuple[Sequence[Utterance], Sequence[str]]:
         """Return the context, oldest utterance first, and the candidates."""
 
-    def check(self, run: ServedRun) -> None:
+    def check(self, run: FinishedRun) -> None:
         """Raise a SettingError or DataError, before anything is scored, if what is asked for can't be computed."""
-        if run.run.has_softmax and len(self.question()[1]) < 2:
+        if run.has_softmax and len(self.question()[1]) < 2:
             raise SettingError(
-                f"`{run.run.config.method}` compares the candidates of a question, so that one alone has no "
+                f"`{run.config.method}` compares the candidates of a question, so that one alone has no "
                 "probability. Send two or more."
             )
 
@@ -148,7 +148,7 @@ class PredictRequest(AbstractRequest):
         return AnswerOptions(max_error=self.max_error, confidence=self.confidence, sets=self.sets)
 
     @override
-    def check(self, run: ServedRun) -> None:
+    def check(self, run: FinishedRun) -> None:
         run.guarantees.check(self._options)
 
     @override

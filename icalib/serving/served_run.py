@@ -1,11 +1,10 @@
-"""A finished run as a server knows it: with its models, and without them."""
+"""What a server asks a finished run: its models for scores, and what /info says."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -18,58 +17,29 @@ from icalib.data.questions import unlabelled_pool
 from icalib.data.schema import Pool, Utterance
 from icalib.parts.loaded import LoadedMembers
 from icalib.pipeline.finished import FinishedRun, unlabelled_predictions
-from icalib.pipeline.guarantees import Guarantees
 
 _POOL_ID = "000000000"  # id of every pool that is served, which `predict` gives to its first question
 _JOINT_QUESTIONS = 16
 
 
-@dataclass(frozen=True)
-class ServedRun:
-    """What answers need besides scores: the run's fitted rules and validation pools, but not its models."""
+def question_pool(run: FinishedRun, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
+    """Return the pool of a question."""
+    return unlabelled_pool(_POOL_ID, context[-run.context_turns :], candidates)
 
-    run: FinishedRun
 
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open a finished run; a RunFolderError if it isn't one, a SettingError if its method has no model to load."""
-        run = FinishedRun.open(path)
-        run.check_has_models()
-        return cls(run)
-
-    @cached_property
-    def guarantees(self) -> Guarantees:
-        """Answers questions from their scores."""
-        return Guarantees(self.run.folder)
-
-    @cached_property
-    def context_turns(self) -> int:
-        """Maximum number of utterances of a context."""
-        return self.run.folder.context_turns
-
-    def keep(self) -> None:
-        """Read now what answers need, so that they stay those of one run when its folder changes later."""
-        _ = self.context_turns
-        self.guarantees.keep()
-
-    def pool(self, context: Sequence[Utterance], candidates: Sequence[str]) -> Pool:
-        """Return the pool of a question."""
-        return unlabelled_pool(_POOL_ID, context[-self.context_turns :], candidates)
-
-    def info(self) -> dict[str, Any]:
-        """Return what /info says about the run."""
-        settings, fitted = self.run.config, self.run.fitted
-        return {
-            "model_id": self.run.folder.name,
-            "model_type": {"reranker": {"id2label": {"0": "right"}, "label2id": {"right": 0}}},
-            "version": __version__,
-            "method": settings.method,
-            "labelled": settings.labelled,
-            "seed": settings.seed,
-            "decision_threshold": fitted.decision_threshold,
-            "context_turns": self.context_turns,
-            "candidates_in_validation": self.guarantees.validation_sizes.tolist(),
-        }
+def run_info(run: FinishedRun) -> dict[str, Any]:
+    """Return what /info says about a run."""
+    return {
+        "model_id": run.folder.name,
+        "model_type": {"reranker": {"id2label": {"0": "right"}, "label2id": {"right": 0}}},
+        "version": __version__,
+        "method": run.config.method,
+        "labelled": run.config.labelled,
+        "seed": run.config.seed,
+        "decision_threshold": run.fitted.decision_threshold,
+        "context_turns": run.context_turns,
+        "candidates_in_validation": run.guarantees.validation_sizes.tolist(),
+    }
 
 
 @dataclass(frozen=True)
@@ -86,7 +56,7 @@ class QuestionScorer:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Load a finished run (see `ServedRun.open`); on a GPU, batches are scored jointly."""
+        """Load a finished run (see `LoadedRanker.load`); on a GPU, batches are scored jointly."""
         run = FinishedRun.open(path)
         members = run.load_members()
         return cls(run, members, members.device.type == "cuda")

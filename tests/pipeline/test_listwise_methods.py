@@ -16,11 +16,11 @@ from icalib.core.errors import DataError, SettingError
 from icalib.core.run_folder import RunFolder
 from icalib.data.questions import Question
 from icalib.pipeline.evaluation import Fitted
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 from icalib.pipeline.score_pairs import pairs_job
 from icalib.serving.protocols import TextsRequest
-from icalib.serving.served_run import ServedRun
 
 SMALL: dict[str, Any] = {
     "domain_pretraining.max_windows": 30,
@@ -71,8 +71,8 @@ def test_one_candidate_alone_is_refused_as_it_has_no_probability(finished: RunFo
     with pytest.raises(DataError, match=r"rows.parquet, line 2.*found one candidate"):
         job.compute_shard(0, job.shards()[0], tmp_path, CPU)
     with pytest.raises(SettingError, match="one alone has no probability"):
-        TextsRequest(query="Hi", texts=["a"]).check(ServedRun.open(finished.path))
-    TextsRequest(query="Hi", texts=["a", "b"]).check(ServedRun.open(finished.path))
+        TextsRequest(query="Hi", texts=["a"]).check(FinishedRun.open(finished.path))
+    TextsRequest(query="Hi", texts=["a", "b"]).check(FinishedRun.open(finished.path))
 
 
 def test_a_file_of_pairs_is_refused_as_they_have_no_probability(finished: RunFolder, tmp_path: Path) -> None:

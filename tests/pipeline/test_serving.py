@@ -20,12 +20,13 @@ from helpers.asgi import SCOPE, Answered, ask, ask_all, ask_async
 from helpers.runs import run_context, small_settings
 
 from icalib.data.schema import Pool
+from icalib.pipeline.finished import FinishedRun
 from icalib.pipeline.loaded_ranker import LoadedRanker
 from icalib.pipeline.run import run
 from icalib.serving.application import create_app
 from icalib.serving.limits import Limits
 from icalib.serving.local import Ending
-from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
+from icalib.serving.served_run import Batcher, QuestionScorer
 
 QUERY = "my card is lost"
 TEXTS = ["block the card", "hello", "which card", "good bye"]
@@ -50,7 +51,7 @@ def application_of(path: Path, limits: Limits | None = None, token: str | None =
     async def score(pool: Pool) -> pa.Table:
         return scorer.score([pool])[0]
 
-    return create_app(ServedRun.open(path), score, limits or Limits(), token)
+    return create_app(FinishedRun.open(path), score, limits or Limits(), token)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_numbers_do_not_depend_on_what_is_asked_at_the_same_time(
 
     def served() -> list[Any]:
         batcher = Batcher(scorer.score, max_size=5)
-        application = create_app(ServedRun.open(runs[method]), batcher, Limits())
+        application = create_app(FinishedRun.open(runs[method]), batcher, Limits())
         return ask_all(application, [("/rerank", body("/rerank", question)) for question in questions])
 
     for answer, expected in zip(served(), alone, strict=True):
@@ -193,7 +194,7 @@ def test_nothing_is_scored_for_a_promise_that_cannot_be_given(runs: dict[str, Pa
     async def score(pool: Pool) -> pa.Table:
         raise AssertionError("it was scored")
 
-    application = create_app(ServedRun.open(runs["bert"]), score, Limits())
+    application = create_app(FinishedRun.open(runs["bert"]), score, Limits())
     refused = ask(application, "/predict", body("/predict", max_error=0.0001))
     assert refused.status == 422
     assert str(runs["bert"]) not in refused.value["error"]  # a path of this machine
@@ -241,7 +242,7 @@ def test_more_requests_than_may_wait_are_refused(runs: dict[str, Path]) -> None:
         await asyncio.sleep(0.1)
         return scorer.score([pool])[0]
 
-    busy = create_app(ServedRun.open(runs["bert"]), slow, Limits(max_pending=2))
+    busy = create_app(FinishedRun.open(runs["bert"]), slow, Limits(max_pending=2))
     answers = ask_all(busy, [("/rerank", body("/rerank"))] * 5)
     assert sorted(answer.status for answer in answers) == [200, 200, 429, 429, 429]
     assert ask(busy, "/rerank", body("/rerank")).status == 200
@@ -284,7 +285,7 @@ def test_scores_are_not_computed_for_a_client_that_has_gone(runs: dict[str, Path
         sent.append(message)
 
     scope = {**SCOPE, "method": "POST", "path": "/rerank", "headers": [(b"content-type", b"application/json")]}
-    asyncio.run(create_app(ServedRun.open(runs["bert"]), slow, Limits())(scope, receive, send))
+    asyncio.run(create_app(FinishedRun.open(runs["bert"]), slow, Limits())(scope, receive, send))
     assert (stopped, sent[0]["status"]) == ([True], 499)
 
 
@@ -292,7 +293,7 @@ def test_a_failure_is_reported_without_its_details(runs: dict[str, Path]) -> Non
     async def fail(pool: Pool) -> pa.Table:
         raise RuntimeError("/secret/path")
 
-    answer = ask(create_app(ServedRun.open(runs["bert"]), fail, Limits()), "/v2/rerank", body("/v2/rerank"))
+    answer = ask(create_app(FinishedRun.open(runs["bert"]), fail, Limits()), "/v2/rerank", body("/v2/rerank"))
     assert answer.status == 500
     assert b"secret" not in answer.body
 
@@ -337,7 +338,7 @@ def test_a_request_that_a_stopping_server_can_not_wait_for_is_answered_in_its_ap
         return await asyncio.sleep(10)
 
     async def main() -> Answered:
-        application = Ending(create_app(ServedRun.open(runs["bert"]), slow, Limits()))
+        application = Ending(create_app(FinishedRun.open(runs["bert"]), slow, Limits()))
         asking = asyncio.create_task(ask_async(application, "/v2/rerank", body("/v2/rerank")))
         await asyncio.sleep(0.1)
         asking.cancel()
