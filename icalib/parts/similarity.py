@@ -34,6 +34,7 @@ from icalib.training.domain_pretraining.contrastive import in_batch_losses
 from icalib.training.epochs import Batches
 from icalib.training.examples import LabelledPools, PairLabels, gold_labels, training_rows
 from icalib.training.job import Training, TrainingJob
+from icalib.training.loop import JointCurriculum
 from icalib.training.pseudo_labelled import pseudo_labelled, soft_labelled
 from icalib.training.settings import TrainingSettings, measured_by
 from icalib.training.validation import PoolResult, joined_results, pool_results, validation_rows
@@ -69,7 +70,7 @@ class _Example(NamedTuple):
     precision: float = 1.0
 
 
-class PoolContrast:
+class PoolContrast(JointCurriculum):
     """Batches of pools and their in-batch loss, as a `JointCurriculum`.
 
     Pools without a right candidate are left out; of several right candidates, each epoch draws one.
@@ -138,14 +139,6 @@ class PoolContrast:
             *(pool.candidates[index][:maximum] for index in candidates),
         ]
         return [self._layout.single(ids) for ids in found]
-
-    def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
-        """Return the summed loss of a whole batch."""
-        return self.compare(self.represent(forward, examples, device), examples)
-
-    def is_joint(self, examples: Sequence[Any]) -> bool:
-        """Return that candidates compete with all others of the batch."""
-        return True
 
     def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
         """Return the vectors of each context and its candidates, [B, T, D]; the right one stands for missing ones."""

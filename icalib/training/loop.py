@@ -57,9 +57,13 @@ class JointCurriculum(Curriculum, Protocol):
     workers call `compare` with the same arguments and must get the same loss.
     """
 
+    def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
+        """Return the summed loss of a whole batch."""
+        return self.compare(self.represent(forward, examples, device), examples)
+
     def is_joint(self, examples: Sequence[Any]) -> bool:
         """Return whether the loss of this batch compares its examples; otherwise `losses` is used."""
-        ...
+        return True
 
     def represent(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> Tensor:
         """Return what the loss reads of each example, from the model; [B, ...]."""

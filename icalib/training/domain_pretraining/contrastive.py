@@ -20,6 +20,7 @@ from icalib.models.ranker import make_batch
 from icalib.training.domain_pretraining.responses import Corpus, Responses, Targets
 from icalib.training.domain_pretraining.task import AbstractDomainPretraining
 from icalib.training.examples import batched
+from icalib.training.loop import JointCurriculum
 from icalib.training.settings import EpochsRequired, TrainingSettings
 
 
@@ -29,7 +30,7 @@ class _Example(NamedTuple):
 
 
 @final
-class Contrastive(AbstractDomainPretraining):
+class Contrastive(AbstractDomainPretraining, JointCurriculum):
     """In-batch negatives: a softmax over the targets of a batch for every context (Henderson et al. 2017).
 
     The cosine of a context and its own target competes with those of all other, different targets of the batch.
@@ -75,14 +76,6 @@ class Contrastive(AbstractDomainPretraining):
 
     def _example(self, index: int) -> _Example:
         return _Example(index, sum(map(len, self._responses.context(index))) + len(self._responses.target(index)))
-
-    def losses(self, forward: Callable[..., Any], examples: Sequence[Any], device: torch.device) -> tuple[str, Tensor]:
-        """Return the summed loss of a whole batch."""
-        return self.compare(self.represent(forward, examples, device), examples)
-
-    def is_joint(self, examples: Sequence[Any]) -> bool:
-        """Return that targets compete with all others of the batch."""
-        return True
 
     def represent(self, forward: Callable[..., Any], examples: Sequence[_Example], device: torch.device) -> Tensor:
         """Return the vectors of context and target of each example; [B, 2, D]."""
