@@ -130,14 +130,14 @@ def pool_marks(table: Table, pool_set: PoolSet) -> list[str]:
 def _run_marks(
     table: Table, row: Row, changes: dict[str, Any], made: Sequence[RunConfig], labelled: float
 ) -> list[str]:
-    from icalib.core.component import described, with_setting
+    from icalib.core.component import described, with_settings
     from icalib.methods.catalogue import paper_preset
 
     sources = paper_preset(row.method, table.preset) if table.preset else {}
     chosen = {path for path, value in sources.items() if value.kind == "ours"} - changes.keys()
     paper = composed(row.method, table.preset, own=changes, lenient=True)
     if table.backbone:
-        paper = with_setting(paper, "encoder.backbone", table.backbone)
+        paper = with_settings(paper, {"encoder.backbone": table.backbone})
     wanted, ours = ({path: value for path, value, _ in described(one)} for one in (paper, made[0].settings))
     different = [path for path in {**wanted, **ours} if ours.get(path) != wanted.get(path)]
     found = [
@@ -205,7 +205,7 @@ def time_rows(rows: Sequence[TableRow], pools: Path, active: Session) -> list[Ta
     active.message("timing the rows in turn, one process and one thread each")
     try:
         opened = [FinishedRun.open(one.runs[0].path) for one in timed]
-        costs = iter(cost_of(opened, pools, num_pairs=500, repeats=5) if opened else ())
+        costs = iter(cost_of(opened, pools) if opened else ())
     except IcalibError as error:
         return [one.failed(f"timing: {error}") if one.runs else one for one in rows]
     return [replace(one, cost=next(costs)) if one.runs else one for one in rows]

@@ -26,7 +26,7 @@ def run_settings(
     its name isn't to be read. The template's preset comes before these, and they before the template's settings.
     `lenient` leaves out presets and settings that the method doesn't have.
     """
-    from icalib.core.component import validated, with_setting
+    from icalib.core.component import validated, with_settings
     from icalib.methods.catalogue import label
 
     base, _, variant = name.partition("@")
@@ -35,7 +35,7 @@ def run_settings(
     from icalib.pipeline.config import RunConfig  # it imports torch: after what can be checked without
 
     if template.backbone:
-        method = with_setting(method, "encoder.backbone", template.backbone)
+        method = with_settings(method, {"encoder.backbone": template.backbone})
     values = {
         "method": label(base) + (f"@{variant}" if variant else ""),
         "data": template.data.resolve(),

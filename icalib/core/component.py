@@ -177,7 +177,8 @@ def component_class(target: Any, base: type[Component]) -> type[Component]:
     """Return the component class with a short name, or at an import path; a SettingError if it isn't one of `base`."""
     if not isinstance(target, str):
         raise ComponentError(f"no component {short_repr(target)}; expected a name. {_choices(base)}")
-    found = _imported_class(target) if "." in target else components(base).get(target)
+    module, _, name = target.rpartition(".")
+    found = import_object(module, name, "component") if module else components(base).get(target)
     if found is None:
         raise ComponentError(f"no {base.__name__} `{shortened(target)}`. {_choices(base)}")
     if not (isinstance(found, type) and issubclass(found, base)):
@@ -199,11 +200,6 @@ def short_target(target: str) -> str:
 
 def _kebab(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
-
-
-def _imported_class(path: str) -> Any:
-    module_name, _, name = path.rpartition(".")
-    return import_object(module_name, name, "component")
 
 
 def components(base: type[Component]) -> dict[str, type[Component]]:
@@ -241,11 +237,6 @@ def with_settings(settings: S, changes: Mapping[str, Any]) -> S:
             _check_path(settings, path)
         place_value(nested, path.split("."), value)
     return validated(type(settings), _merged(settings, nested))
-
-
-def with_setting(settings: S, path: str, value: Any) -> S:
-    """A copy of `settings` with one dotted setting replaced."""
-    return with_settings(settings, {path: value})
 
 
 def has_setting(settings: BaseModel, path: str) -> bool:

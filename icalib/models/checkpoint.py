@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from icalib.core.component import Settings, validated_file, with_setting
+from icalib.core.component import Settings, validated_file, with_settings
 from icalib.core.errors import DamagedFileError, PosteriorError, RunFolderError
 from icalib.core.files import atomic_write, file_digest, read_json, write_json
 from icalib.encoders.backbone import Tokenizer, load_config
@@ -71,7 +71,7 @@ def load_ranker_config(folder: Path) -> RankerConfig:
             "Use the icalib version that wrote it, or train again with --fresh."
         )
     config = validated_file(folder / "ranker.json", RankerConfig, fields)
-    return with_setting(config, "encoder.backbone", str((folder / "backbone").resolve()))
+    return with_settings(config, {"encoder.backbone": str((folder / "backbone").resolve())})
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -47,6 +47,8 @@ from icalib.stages.composition import ScoringSettings
 from icalib.stages.stages import Trained
 from icalib.uncertainty.estimator import AbstractEstimator
 
+_TIMED_PAIRS, _TIMES = 500, 5  # pairs of whole pools whose scoring is timed, and how often
+
 
 @dataclass(frozen=True)
 class FinishedRun:
@@ -178,17 +180,14 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     return result
 
 
-def cost_of(runs: Sequence[FinishedRun], data: Path, *, num_pairs: int, repeats: int) -> list[Cost]:
-    """Measure size and scoring time of runs on the same test pools, in the same precision, compared with the first.
-
-    `num_pairs` is rounded up to whole pools, fewer if the split has fewer.
-    """
-    num_pools = math.ceil(num_pairs / read_pool_set(data).num_candidates)
+def cost_of(runs: Sequence[FinishedRun], data: Path) -> list[Cost]:
+    """Measure size and scoring time of runs on the same test pools, in the same precision, compared with the first."""
+    num_pools = math.ceil(_TIMED_PAIRS / read_pool_set(data).num_candidates)
     pools = selected_pools(data, "test", Selection(labelled_fraction=1.0, limit={"test": num_pools}))
     names = [run.config.method for run in runs]
     labels = names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]
     members = [run.load_members(ScoringSettings()) for run in runs]
-    return measure_costs(list(zip(labels, members, strict=True)), pools, repeats=repeats)
+    return measure_costs(list(zip(labels, members, strict=True)), pools, repeats=_TIMES)
 
 
 def score_stages(

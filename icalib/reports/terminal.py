@@ -140,10 +140,10 @@ def print_shifts(results: Sequence[Result], runs: Sequence[RunFolder], console: 
         (console or people_console()).print(_method_table(title, group, shown_metrics(group, SHIFT_COLUMNS)))
 
 
-def print_shift(result: Result, own: Result, console: Console | None = None) -> None:
+def print_shift(result: Result, own: Result) -> None:
     """Print one run's metrics on other pools beside those on its own test pools."""
     ((title, _),) = by_shift([result])
-    console = console or people_console()
+    console = people_console()
     num_pools = int(result["test"]["num_pools"])
     console.print(Text(f"{result['method']} {title}, {num_pools} pools", style="bold"), soft_wrap=True)
     # the pools may have the same name, e.g. where only the limit is another

@@ -14,7 +14,7 @@ from helpers.observers import DyingEngine, Interrupted, Silent
 from helpers.tiny_models import ranker_config
 from helpers.train_jobs import answer_job, job_of
 
-from icalib.core.component import with_setting
+from icalib.core.component import with_settings
 from icalib.methods.catalogue import load_method
 from icalib.methods.method import Method
 from icalib.models.checkpoint import read_weights
@@ -34,7 +34,7 @@ def job(tokens: Path, tiny_bert: Path) -> Callable[..., DomainPretrainJob]:
     """A domain pre-training job of a task, of a few updates."""
 
     def made(task: str, **training: Any) -> DomainPretrainJob:
-        settings = with_setting(bert(), "domain_pretraining", task).domain_pretraining
+        settings = with_settings(bert(), {"domain_pretraining": task}).domain_pretraining
         assert settings is not None
         quick = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "precision": "fp32", **training}
         settings = settings.model_copy(

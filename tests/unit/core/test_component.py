@@ -9,7 +9,7 @@ from typing import Any, final
 import pytest
 from pydantic import Field, SerializeAsAny
 
-from icalib.core.component import Component, ComponentConfig, Settings, has_setting, with_setting, with_settings
+from icalib.core.component import Component, ComponentConfig, Settings, has_setting, with_settings
 from icalib.core.errors import SettingError
 from icalib.core.job import identity_of
 from icalib.heads.linear import AbstractHead
@@ -85,7 +85,7 @@ def test_with_settings_changes_nested_settings_and_leaves_the_original() -> None
     ["electric", {"target": "electric", "volts": 48}, {"target": f"{Electric.__module__}.Electric"}, Electric.Config()],
 )
 def test_a_component_is_replaced_by_short_name_import_path_or_settings(value: Any) -> None:
-    assert with_setting(Car(), "engine", value).engine == Electric.Config()
+    assert with_settings(Car(), {"engine": value}).engine == Electric.Config()
 
 
 def test_a_component_without_settings_of_its_own_isnt_its_parent() -> None:
@@ -120,7 +120,7 @@ def test_a_component_and_its_settings_change_together_in_any_order() -> None:
 )
 def test_a_misspelt_key_names_the_near_one(path: str, hint: str) -> None:
     with pytest.raises(SettingError, match=hint):
-        with_setting(Car(), path, 1)
+        with_settings(Car(), {path: 1})
     assert not has_setting(Car(), path)
 
 
