@@ -185,8 +185,9 @@ class PartTraining:
         teacher = self.student.teacher
         return teacher.first or teacher
 
-    def _named(self, part: str) -> StageName:
-        return replace(self.name, label=f"{self.name.label}-{part}")
+    def _named(self, part: str, left_out: Fold | None = None) -> StageName:
+        fold = "" if left_out is None else f"-fold-{left_out.index + 1}"
+        return replace(self.name, label=f"{self.name.label}-{part}{fold}")
 
     @cached_property
     def _pseudo_labels(self) -> Artifact | None:
@@ -212,8 +213,7 @@ class PartTraining:
             soft_labels=stages.soft_labels,
             seed=self._seed,
         )
-        suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
-        return stages.run(self._named(f"similarity{suffix}"), job, self.member_executor)
+        return stages.run(self._named("similarity", left_out), job, self.member_executor)
 
     def _similarity_out_of_fold(self, settings: Similarity) -> tuple[Artifact, ...]:
         """Return the columns of the labelled pools by bi-encoders that were trained without them."""
@@ -330,8 +330,7 @@ class PartTraining:
             encoders=self._intent_encoders(settings, left_out),
             precision=stages.composition.scoring.precision,
         )
-        suffix = "" if left_out is None else f"-fold-{left_out.index + 1}"
-        stage = stages.run(self._named(f"intent{suffix}"), job)
+        stage = stages.run(self._named("intent", left_out), job)
         path = stage.path / INTENTS_FILE
         # not with --dry, nor without labelled intents on validation
         if left_out is None and path.is_file() and (found := read_json(path)):
@@ -369,9 +368,8 @@ class PartTraining:
             left_out=left_out,
             seed=self._seed,
         )
-        name = self._named("cross") if offsets is not None else self.name
-        if left_out is not None:
-            name = self._named(f"cross-fold-{left_out.index + 1}")
+        is_first = offsets is None and left_out is None
+        name = self.name if is_first else self._named("cross", left_out)
         return stages.run(name, job, self.member_executor)
 
 
