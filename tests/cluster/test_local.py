@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -18,13 +17,9 @@ from typing import Any
 import psutil
 import pytest
 from helpers.manifests import CLUSTER, NO_TELEMETRY
+from helpers.ports import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 class Local:

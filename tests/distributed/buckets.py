@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distributed.drivers import free_port, wait_for
+from distributed.drivers import wait_for
+from helpers.ports import free_port
 from pyarrow.fs import FileSystem
 
 

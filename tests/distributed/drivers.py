@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,11 +32,6 @@ session.start(num_cpus=2)
 run(settings, run_context(Path(sys.argv[2]), executor=ON_RAY))
 session.stop()
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def start_run(settings: RunConfig, runs: Path, address: str = "") -> subprocess.Popen[bytes]:

@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +21,7 @@ from typing import IO, Any
 import psutil
 import pytest
 import yaml
+from helpers.ports import free_ports
 
 from icalib.data.pools import read_pool_set
 from icalib.data.simulate import simulate
@@ -90,14 +89,6 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
             one.kill()
         process.wait()
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def free_ports(number: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def answers(url: str) -> bool:

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 
 import pytest
 import ray
-from distributed.drivers import free_port, wait_for
+from distributed.drivers import wait_for
 from helpers.asgi import ask
+from helpers.ports import free_port
 from helpers.runs import run_context, small_settings
 from pydantic import ValidationError
 from ray.util.placement_group import placement_group, remove_placement_group

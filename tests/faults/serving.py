@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import socket
 import threading
 import time
 import urllib.error
@@ -16,6 +15,7 @@ from typing import Any
 from faults.commands import Running
 from faults.trials import Outcome, Trial, ended_trial
 from faults.world import TRAINED, World
+from helpers.ports import free_port
 
 _QUESTION = json.dumps({"query": "my card is lost", "texts": ["block the card", "hello", "which card"]}).encode()
 
@@ -25,9 +25,7 @@ def serve_once(world: World, seed: int, number: int) -> Trial:
     rng = random.Random(f"{seed}/serve/{number}")
     how = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[number % 3]
     world.renew()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
+    port = free_port()
     first = _started(world, port)
     expected = _answer(port)
     killer = threading.Timer(rng.random(), first.signal, [how])

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.ports import free_port
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,11 +18,6 @@ from icalib.core.errors import ClusterError, SettingError
 from icalib.distributed import session
 from icalib.distributed.session import DRIVER_CPUS, available, available_to_trials, protect_token, room_for_workers
 from icalib.stages.resources import Resources
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def test_workers_that_scripts_start_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +38,7 @@ def test_a_cluster_that_does_not_listen_is_reported_without_retries_of_ray(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)  # an earlier test may have initialised it
-    monkeypatch.setenv("RAY_ADDRESS", address.format(port=closed_port()))
+    monkeypatch.setenv("RAY_ADDRESS", address.format(port=free_port()))
     with pytest.raises(SettingError, match=r"can't join the Ray cluster at .*unset RAY_ADDRESS"):
         session.start()
     assert capfd.readouterr().err == ""
