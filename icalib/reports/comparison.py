@@ -46,6 +46,7 @@ class MethodRow:
     label: str
     results: tuple[Result, ...]
     split: str = "test"
+    labelled: float | None = None  # None of a method that learns from no labels
 
     @property
     def num_seeds(self) -> int:
@@ -156,22 +157,28 @@ def by_shift(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
 def method_rows(results: Sequence[Result]) -> list[MethodRow]:
     """Return one row per method in order of first appearance, and per labelled fraction where there are several.
 
+    A method that learns from no labels has one row, whatever fraction its runs were given.
     Runs of one method whose `settings` differ are rows of their own, labelled with the settings that tell them apart.
     Equal runs, e.g. of a baseline in two experiments, count once; a SettingError says that their metrics differ.
     """
-    several = len({result["labelled"] for result in results}) > 1
+    several = len({_labelled(result) for result in results} - {None}) > 1
     variants: dict[str, dict[_Settings, str]] = {}  # names by settings, as the run that came first has them
-    grouped: dict[tuple[str, _Settings, float], list[Result]] = {}
+    grouped: dict[tuple[str, _Settings, float | None], list[Result]] = {}
     for result in results:
         name, settings = str(result["method"]), frozenset(result.get("settings", {}).items())
         method = name.partition("@")[0]
         variants.setdefault(method, {}).setdefault(settings, name)
-        grouped.setdefault((method, settings, result["labelled"]), []).append(result)
+        grouped.setdefault((method, settings, _labelled(result)), []).append(result)
     labels = {method: _variant_labels(method, names) for method, names in variants.items()}
     return [
-        _row(labels[method][settings] + (f" {format_fraction(labelled)}" if several else ""), members)
+        _row(at_fraction(labels[method][settings], labelled if several else None), labelled, members)
         for (method, settings, labelled), members in grouped.items()
     ]
+
+
+def _labelled(result: Result) -> float | None:
+    """Return the labelled fraction that a run learnt from."""
+    return None if result.get("settings", {}).get("settings.regime") == "untrained" else float(result["labelled"])
 
 
 _Settings = frozenset[tuple[str, str]]
@@ -210,7 +217,12 @@ def _labels(method: str, variants: Sequence[_Settings]) -> dict[_Settings, str]:
     return dict(zip(variants, labels, strict=True))
 
 
-def _row(label: str, results: Sequence[Result]) -> MethodRow:
+def at_fraction(label: str, labelled: float | None) -> str:
+    """Return the label of a row beside rows of other labelled fractions; None of one that has none."""
+    return label if labelled is None else f"{label} {format_fraction(labelled)}"
+
+
+def _row(label: str, labelled: float | None, results: Sequence[Result]) -> MethodRow:
     by_seed: dict[int, Result] = {}
     for result in results:
         other = by_seed.setdefault(result["seed"], result)
@@ -219,7 +231,7 @@ def _row(label: str, results: Sequence[Result]) -> MethodRow:
                 f"{other['run']} and {result['run']} are runs of {label} with the same settings and seed "
                 f"{result['seed']}, but other metrics. Name one of the two."
             )
-    return MethodRow(label, tuple(by_seed[seed] for seed in sorted(by_seed)))
+    return MethodRow(label, tuple(by_seed[seed] for seed in sorted(by_seed)), labelled=labelled)
 
 
 def shown_metrics(results: Sequence[Result], chosen: Sequence[str] = COLUMNS) -> tuple[str, ...]:

@@ -7,10 +7,9 @@ after Holm's correction, and the best method is the one with the largest mean of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from math import inf
-from pathlib import Path
 from statistics import fmean
 from typing import final
 
@@ -24,6 +23,7 @@ from icalib.metrics.significance import Interval
 from icalib.reports.comparison import (
     CANDIDATES_ONLY,
     MethodRow,
+    at_fraction,
     format_difference,
     format_fraction,
     format_share,
@@ -96,39 +96,35 @@ class Verdict:
 def verdict_of(runs: Sequence[RunFolder], tests: Sequence[MethodTest] | None = None) -> Verdict:
     """Return what some runs on one pool set say; each labelled fraction is a comparison of its own.
 
-    `tests` are the paired tests of all of them, if they are known already: Holm's correction is over all fractions, as
-    in the table of tests. Of runs that were not tested on the same pools it says that alone.
+    In each are the methods that learn from no labels, too. `tests` are the paired tests of all of them, if they are
+    known already: Holm's correction is over all fractions, as in the table of tests. Of runs that were not tested on
+    the same pools it says that alone.
     """
     rows = method_rows(run_results(runs))
-    members = {row.label: row.runs for row in rows}
-    fractions = sorted({float(run.result["labelled"]) for run in runs})
+    fractions = sorted({row.labelled for row in rows if row.labelled is not None})
     try:
         if tests is None:
-            tests = paired_tests(members)
+            tests = paired_tests({row.label: row.runs for row in rows})
     except DataError as error:
         return refusal(error)
-    if len(fractions) > 1:
-        of_run = {row.runs[0].path: row.label for row in rows}
-        parts = [
-            verdict_of(some, _renamed(tests, of_run, some))
-            for some in ([run for run in runs if run.result["labelled"] == fraction] for fraction in fractions)
-        ]
-        said = list(zip(fractions, parts, strict=True))
-        return Verdict(
-            tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
-            tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
-        )
-    return verdict([_facts(row, members[row.label]) for row in rows], tests)
+    if len(fractions) < 2:
+        return verdict([_facts(row) for row in rows], tests)
+    said = [(fraction, verdict(*_at(fraction, rows, tests))) for fraction in fractions]
+    return Verdict(
+        tuple(f"{format_fraction(fraction)} labelled: {' '.join(part.sentences)}" for fraction, part in said),
+        tuple(_together([(format_fraction(fraction), part.warnings) for fraction, part in said])),
+    )
 
 
-def _renamed(tests: Sequence[MethodTest], of_run: Mapping[Path, str], runs: Sequence[RunFolder]) -> list[MethodTest]:
-    """Return the tests between some of the runs by the labels of these alone; `of_run`: a label by its first run."""
-    labels = {of_run[row.runs[0].path]: row.label for row in method_rows(run_results(runs))}
-    return [
-        test._replace(first=labels[test.first], second=labels[test.second])
-        for test in tests
-        if test.first in labels and test.second in labels
-    ]
+def _at(
+    fraction: float, rows: Sequence[MethodRow], tests: Sequence[MethodTest]
+) -> tuple[list[MethodFacts], list[MethodTest]]:
+    """Return the methods that are compared with a labelled fraction, and their tests, without it in their labels."""
+    chosen = [row for row in rows if row.labelled in (None, fraction)]
+    names = {row.label: row.label.removesuffix(at_fraction("", fraction)) for row in chosen}
+    facts = [_facts(replace(row, label=names[row.label])) for row in chosen]
+    between = [test for test in tests if test.first in names and test.second in names]
+    return facts, [test._replace(first=names[test.first], second=names[test.second]) for test in between]
 
 
 def refusal(error: DataError) -> Verdict:
@@ -143,7 +139,8 @@ def _together(said: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
         yield warning if len(fractions) == len(said) else f"{' and '.join(fractions)} labelled: {warning}"
 
 
-def _facts(row: MethodRow, runs: Sequence[RunFolder]) -> MethodFacts:
+def _facts(row: MethodRow) -> MethodFacts:
+    runs = row.runs
     names = {name for result in row.results for name in result["test"]}
     return MethodFacts(
         label=row.label,

@@ -105,7 +105,9 @@ def _config(method: str, data: Path, seed: int) -> dict[str, Any]:
         "backbone": "minilm",
         "settings": {
             "head": {"target": "icalib.heads.linear.LinearHead", "dropout": 0.1},
-            "regime": {"gain_threshold": 0.02, "num_passes": 5, "warm": None, "layers": [1, 2]},
+            "regime": {"target": "icalib.regimes.untrained.Untrained"}
+            if method == "bm25"
+            else {"gain_threshold": 0.02, "num_passes": 5, "warm": None, "layers": [1, 2]},
         },
         "experiment": "desk",
     }

@@ -202,6 +202,21 @@ def test_words_on_a_labelled_fraction_are_of_the_tests_in_the_table(
     assert len([one for one in used if one.metric == "MAP"]) == 2
 
 
+def test_a_method_that_learns_from_no_labels_has_one_row_and_is_compared_with_each_fraction(tmp_path: Path) -> None:
+    data, found = write_pools(tmp_path / "desk"), []
+    for labelled in (0.05, 0.2):
+        for method in ("bm25", "tsst"):
+            found.append(write_run(tmp_path / str(labelled), data, method, 1, config={"labelled": labelled}))
+            found[-1].write_json("result.json", {**found[-1].result, "labelled": labelled})
+    rows = method_rows(run_results(found))
+    assert [row.label for row in rows] == ["bm25", "tsst 5 %", "tsst 20 %"]
+    assert rows[0].num_seeds == 1
+    said = verdict_of(found).sentences
+    assert [sentence.partition(":")[0] for sentence in said] == ["5 % labelled", "20 % labelled"]
+    assert all("against bm25" in sentence for sentence in said)
+    assert [row.label for row in method_rows(run_results(found[:3]))] == ["bm25", "tsst"]  # one fraction is learnt from
+
+
 def test_runs_that_draw_their_own_labels_are_told_apart(tmp_path: Path) -> None:
     data, runs = write_pools(tmp_path / "desk"), []
     for name, config in (("a", {}), ("b", {"resample_labels": True})):
