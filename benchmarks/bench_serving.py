@@ -71,9 +71,9 @@ def _small_run() -> Path:
 
 def _bodies(run: Path) -> list[bytes]:
     from icalib.data.pools import as_pools, iter_pools
-    from icalib.serving.served_run import ServedRun
+    from icalib.pipeline.finished import FinishedRun
 
-    data = ServedRun.open(run).run.config.data
+    data = FinishedRun.open(run).config.data
     pools = [pool for batch in iter_pools(data, "test") for pool in as_pools(batch)][:REQUESTS]
     return [
         json.dumps({"context": [turn.text for turn in pool.context], "candidates": pool.candidates}).encode()
@@ -85,9 +85,10 @@ def _serve(name: str, run: Path, ready: Any) -> None:
     import torch
     import uvicorn
 
+    from icalib.pipeline.finished import FinishedRun
     from icalib.serving.application import create_app
     from icalib.serving.limits import Limits
-    from icalib.serving.served_run import Batcher, QuestionScorer, ServedRun
+    from icalib.serving.served_run import Batcher, QuestionScorer
 
     torch.set_num_threads(num_cores())
     if name == "icalib":
@@ -96,7 +97,7 @@ def _serve(name: str, run: Path, ready: Any) -> None:
         batcher = Batcher(scorer.score, scorer.max_batch)
     else:
         batcher = Batcher(_stock(), 16)
-    application: Any = create_app(ServedRun.open(run), batcher, Limits())
+    application: Any = create_app(FinishedRun.open(run), batcher, Limits())
     server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error", access_log=False))
     startup = server.startup
 
