@@ -128,7 +128,8 @@ def print_label_curve(curve: LabelCurve, console: Console | None = None) -> None
     console = console or people_console()
     print_verdict(Verdict(tuple(curve.verdicts.values())), console)
     headings, rows = curve.table()
-    caption = f"{curve.split} pools; ± sd over seeds; untrained methods need no labels"
+    several = any(len(point.runs) > 1 for points in curve.curves.values() for point in points)
+    caption = f"{curve.split} pools; {_spread(several)}; untrained methods need no labels"
     console.print(text_table(headings, rows, title=curve.title, caption=caption))
 
 
@@ -179,10 +180,14 @@ def _metric_table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Tab
 def _caption(rows: Sequence[MethodRow], columns: Sequence[str], compares: bool) -> str:
     metrics = [find_metric(name) for name in columns]
     lower = ", ".join(metric.name for metric in metrics if metric.direction == "minimize")
-    parts = ["test pools", "± sd over seeds" if any(row.num_seeds > 1 for row in rows) else "one seed"]
+    parts = ["test pools", _spread(any(row.num_seeds > 1 for row in rows))]
     parts += [f"lower is better: {lower}"] if lower else []
     parts += ["bold: best of those that rank better than chance"] if len(rows) > 1 and compares else []
     return "; ".join(parts)
+
+
+def _spread(several_seeds: bool) -> str:
+    return "± sd over seeds" if several_seeds else "one seed"
 
 
 def _cell(row: MethodRow, metric: str, is_best: bool) -> Text:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from unit.reports.fake_runs import write_pools, write_run
 
 from icalib.reports.charts import label_curve_figure
 from icalib.reports.label_curve import label_curve, next_labels_worth
+from icalib.reports.terminal import print_label_curve
 
 
 def test_the_next_labels_are_worth_what_a_doubling_adds_to_the_log_odds() -> None:
@@ -27,3 +30,12 @@ def test_lines_without_labels_have_a_length(tmp_path: Path, numbers: tuple[int, 
     lines = [trace for trace in figure.data if trace.mode == "lines" and trace.name == "bm25"]
     assert lines
     assert all(trace.x[0] < trace.x[1] for trace in lines)
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_a_spread_is_named_where_there_is_one(tmp_path: Path, num_seeds: int) -> None:
+    data, stream = write_pools(tmp_path / "desk"), StringIO()
+    runs = [write_run(tmp_path, data, "tsst", seed) for seed in range(1, num_seeds + 1)]
+    curve = label_curve("desk", "test", {12: runs}, [write_run(tmp_path, data, "bm25", 1)])
+    print_label_curve(curve, Console(file=stream, width=120))
+    assert ("one seed" in stream.getvalue(), "± sd over seeds" in stream.getvalue()) == (num_seeds == 1, num_seeds > 1)
