@@ -178,7 +178,7 @@ def evaluate(
     from icalib.reports.terminal import print_result, print_shift
 
     folder = RunFolder.open(run)
-    result = own = {**folder.result, "run": location(folder.path.resolve())}
+    result = own = folder.result
     if data is None:
         print_result(own)
         print_promises(folder)

@@ -154,12 +154,14 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The object that `--json` prints, or a DamagedFileError."""
+        """The object that `--json` prints, or a DamagedFileError; `run` is where the folder is now, if it was moved."""
         path = self.path / "result.json"
         with reading(path):
             found = read_json(path)
             for metric, value in found.get("test", {}).items():
                 found["test"][metric] = None if value is None else float(value)
+            if "run" in found:
+                found["run"] = location(self.path.absolute())
             return found
 
     @property
@@ -267,12 +269,18 @@ class RunFolder:
         """Return PREDICTION_SCHEMA of another pool set's test split."""
         return read_parquet(self.shift_path(data) / "predictions.parquet", schema=PREDICTION_SCHEMA)
 
+    def shift_result(self, data: str) -> dict[str, Any]:
+        """Return the evaluation on another pool set, as `icalib evaluate --json` prints it."""
+        found = RunFolder(self.shift_path(data)).result
+        found["run"] = location(self.path.absolute())
+        return found
+
     def shifts(self) -> list[dict[str, Any]]:
         """Return the evaluations on other pool sets, sorted by name, as `icalib evaluate --json` prints them."""
         found = [RunFolder(path.parent) for path in sorted((self.path / "shift").glob("*/result.json"))]
         for shift in found:
             shift.check(checkpoints=False)
-        return [shift.result for shift in found]
+        return [self.shift_result(shift.name) for shift in found]
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.yaml with the folder's version."""

@@ -154,9 +154,9 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     folder = RunFolder(run.folder.shift_path(data.name))
     inputs = {"digest": pool_set.digest, "limit": limit, "model": run.digest}
     if folder.is_finished and not any(folder.damages(checkpoints=False)):
-        result = folder.result
+        result = run.folder.shift_result(data.name)
         if all(result.get(name) == value for name, value in inputs.items()):
-            return {**result, "run": location(run.folder.path)}  # which may have been moved since
+            return result
     started = time.monotonic()
     remove(folder.path / "result.json")
     predictions = pa.concat_tables(iter_predictions(run, data, "test", limit, context))
@@ -165,7 +165,7 @@ def evaluate(run: FinishedRun, data: Path, limit: int | None, context: RunContex
     split = pa.array(["test"] * metrics.num_rows)
     folder.write_table("metrics.parquet", metrics.add_column(0, METRIC_SCHEMA.field("split"), split))
     result = {
-        "run": location(run.folder.path),
+        "run": location(run.folder.path.absolute()),
         "method": run.config.method,
         "data": location(data),
         "trained_on": location(run.config.data),

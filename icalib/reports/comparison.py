@@ -86,7 +86,7 @@ def data_name(result: Result) -> str:
 def run_results(runs: Iterable[RunFolder]) -> list[Result]:
     """Results of finished runs, with what says which of them can be compared: `digest` of their pools, `settings`.
 
-    `run` is where the folder is now: it may have been moved since result.json was written.
+    `run` is the folder on this machine, where `RunFolder.result` has an object store's URI.
     """
     found: list[Result] = []
     for run in runs:

@@ -17,7 +17,9 @@ import pytest
 from helpers.pool_folders import read_pools, seal
 from helpers.runs import small_settings
 
+from icalib.api.results import Run
 from icalib.core.errors import DataError, RunFolderError, SettingError
+from icalib.core.run_folder import RunFolder
 from icalib.core.run_tables import PREDICTION_SCHEMA
 from icalib.data.pools import read_pool_set
 from icalib.data.prepare import PrepareSettings, prepare
@@ -135,8 +137,9 @@ def test_the_command_line_names_a_copied_run_and_pools_of_other_sizes(
         code, out, err = icalib("evaluate", copy, *options, "--json")
         assert (code, json.loads(out)["run"]) == (0, str(copy))
         assert ("6 of 6 pools have another number of candidates than the run's pools (4)" in err) == bool(options)
-    shutil.move(copy, tmp_path / "moved")
-    assert json.loads(icalib("evaluate", tmp_path / "moved", *on, "--json")[1])["run"] == str(tmp_path / "moved")
+    moved = Path(shutil.move(copy, tmp_path / "moved"))
+    assert json.loads(icalib("evaluate", moved, *on, "--json")[1])["run"] == str(moved)
+    assert {one["run"] for one in (Run(moved).result, *RunFolder(moved).shifts())} == {str(moved)}
 
 
 def write_questions(path: Path, pools: Path) -> list[str]:
